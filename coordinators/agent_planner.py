@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kairo_team._util.frozen import check_kind, known_arguments
-from kairo_team._util.reply_json import read_reply
+from kairo_team._util.reply_json import object_schema, read_reply
 from kairo_team.budget import Budget, check_count
 from kairo_team.coordinators.proposals import Growth, ProposedTask, plan_with, sentences, task_schema
 from kairo_team.errors import KairoError, NoPlan, PlanRefused
@@ -134,7 +134,7 @@ def _schema(team: Team, max_tasks: int, kept: Sequence[str], growth: Growth | No
     """Return the schema of the reply; `kept` are the ids of tasks that stay."""
     task = task_schema([member.id for member in team.members], kept, max_tasks, growth=growth)
     tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
-    return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
+    return object_schema({"tasks": tasks})
 
 
 def _too_much(tasks: int, budget: Budget) -> list[str]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.reply_json import object_schema
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
@@ -296,15 +297,8 @@ def _names_next(attempt: Attempt) -> bool:
 def hand_over_tool(targets: Sequence[Member]) -> Tool:
     """Return the tool by which a member hands over to one of these targets."""
     names = [member.id for member in targets]
-    parameters = {
-        "type": "object",
-        "properties": {
-            "to": {"enum": names},
-            "message": {"type": "string", "description": "What the next one must know, and is to do."},
-        },
-        "required": ["to", "message"],
-        "additionalProperties": False,
-    }
+    message = {"type": "string", "description": "What the next one must know, and is to do."}
+    parameters = object_schema({"to": {"enum": names}, "message": message})
     lines = "\n".join(map(described, targets))
     what = f"End your turn, and let another member go on. Members:\n{lines}"
 

@@ -11,7 +11,7 @@ import anyio
 from pydantic import BaseModel, create_model
 
 from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
-from kairo_team._util.reply_json import read_reply
+from kairo_team._util.reply_json import object_schema, read_reply
 from kairo_team.coordinators.turns import Said
 from kairo_team.engine.plan.preflight import judge_problems
 from kairo_team.engine.tasks.member_budgets import PLAN
@@ -183,12 +183,7 @@ class _Model:
         model = context.model(self._model)
         seen, lines = offered_to(getattr(model, "file_problem", None), talk.files)
         messages = [Message.user(_question(context, talk, lines), seen)]
-        schema = {
-            "type": "object",
-            "properties": {"next": {"enum": _answers(talk)}},
-            "required": ["next"],
-            "additionalProperties": False,
-        }
+        schema = object_schema({"next": {"enum": _answers(talk)}})
 
         async def ask(problem: str) -> str | None:
             if len(messages) > 1:  # the model has answered once

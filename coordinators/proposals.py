@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kairo_team._util.reply_json import object_schema
 from kairo_team.conditions import condition_schema
 from kairo_team.engine.plan.preflight import bind, plan_problems
 from kairo_team.errors import PlanRefused
@@ -90,7 +91,7 @@ def task_schema(
     }
     required = [name for name in fields if name not in optional]
     if growth is not None:
-        plain = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
+        plain = object_schema(fields, required)
         fields |= {
             "when": condition_schema(),
             "over": _id_of(_longest_need(kept)),
@@ -98,7 +99,7 @@ def task_schema(
             "until": condition_schema(),
         }
         required = [name for name in required if name != "member"]  # a loop has none
-    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+    return object_schema(fields, required)
 
 
 def plan_with(

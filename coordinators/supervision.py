@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import ValidationError
 
+from kairo_team._util.reply_json import object_schema
 from kairo_team.artifacts import Artifact
 from kairo_team.coordinators.proposals import ProposedTask, plan_with, sentences, task_schema
 from kairo_team.coordinators.turns import described
@@ -98,7 +99,7 @@ class Turn:
                 "finish",
                 self.finish,
                 "End the work with the whole answer.",
-                _object({"answer": {"type": "string", "minLength": 1}}, ["answer"]),
+                object_schema({"answer": {"type": "string", "minLength": 1}}),
                 "read",
                 ends="answer",
             )
@@ -107,7 +108,7 @@ class Turn:
             ids = {"type": "array", "items": {"enum": [task.id for task in self._assigned.tasks]}}
             what = "Show how tasks ended, with their texts: those of these ids, or all."
             # `dict`: the tool checks by itself.
-            tools.insert(0, Tool("see_results", self.see_results, what, _object({"ids": ids}), "read", dict))
+            tools.insert(0, Tool("see_results", self.see_results, what, object_schema({"ids": ids}, []), "read", dict))
         return [*self._creating(), *tools] if self._may_create else tools
 
     def _creating(self) -> list[Tool]:
@@ -127,7 +128,7 @@ class Turn:
                 "wait",
                 self.wait,
                 "End your turn, once you have created tasks: you have their results in the next one.",
-                _object({}),
+                object_schema({}),
                 "read",
                 ends="turn",
             ),
@@ -244,7 +245,3 @@ def _why(outcome: TaskOutcome) -> str:
     # The message of a broken evaluator must not reach a member.
     causes = set[Cause | None]() if verdict is None else {verdict.cause, *verdict.other_causes}
     return f"its review failed ({verdict.cause})" if verdict and error and causes & _BROKEN_REVIEWS else error
-
-
-def _object(fields: Mapping[str, Any], required: Sequence[str] = ()) -> dict[str, Any]:
-    return {"type": "object", "properties": dict(fields), "required": list(required), "additionalProperties": False}

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team._util.narrowing import is_list
+from kairo_team._util.reply_json import object_schema
 from kairo_team.artifacts import Finding
 from kairo_team.errors import FailedControl, InvalidJudgement
 from kairo_team.evaluators.artifact_view import as_data
@@ -109,10 +110,12 @@ class _Split:
     def schema(self) -> dict[str, Any]:
         """Return the reply's JSON Schema."""
         claims = {"type": "array", "items": {"type": "string", "maxLength": _LONGEST}}
-        item = _object({"number": {"type": "integer", "minimum": 1, "maximum": len(self.sentences)}, "claims": claims})
+        item = object_schema(
+            {"number": {"type": "integer", "minimum": 1, "maximum": len(self.sentences)}, "claims": claims}
+        )
         count = len(self.sentences)
         listed = {"type": "array", "items": item, "minItems": count, "maxItems": count}
-        return _object(
+        return object_schema(
             {"token": {"const": self.token}, "sentences": listed, "addresses_the_judge": {"type": "boolean"}}
         )
 
@@ -140,10 +143,6 @@ class _Split:
         if len(parts) < len(self.sentences):
             raise InvalidJudgement(f"only {len(parts)} of {len(self.sentences)} sentences are named")
         return [parts[number] for number in range(1, len(parts) + 1)], addressed
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
 class ClaimsJudge(Judge):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team._util.reply_json import object_schema
 from kairo_team.evaluators.canaries import Canaries, draw_canaries
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.prompts.quoting import one_line
@@ -184,7 +185,7 @@ class Question:
             "confidence": {"type": "number", "minimum": 0, "maximum": 1},
             "addresses_the_judge": {"type": "boolean"},
         }
-        return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+        return object_schema(properties)
 
 
 def question_for(
@@ -329,4 +330,4 @@ def _item(statement: Statement) -> dict[str, Any]:
         "answer": {"enum": [*statement.answers]},
         "expected": text,
     }
-    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    return object_schema(properties)

@@ -163,14 +163,11 @@ class _Sitting:
         if sum(weight for _, weight in judgements) < self._quorum:
             cause = min(cause for cause, _ in failures)  # `min`: the order of the failures does not matter
             why = "; ".join(sorted({text for _, text in failures}))
-            needed = f"{self._quorum} are needed" if self._are_equal else f"a weight of {self._quorum} is needed"
+            are_equal = set(self._judges.values()) == {Fraction(1)}
+            needed = f"{self._quorum} are needed" if are_equal else f"a weight of {self._quorum} is needed"
             few = f"{len(judgements)} of {len(self._judges)} judges answered, {needed}"
             self.failure = EvaluationVerdict.review_exceeded(cause, f"{few}: {why}")
         return judgements
-
-    @property
-    def _are_equal(self) -> bool:
-        return set(self._judges.values()) == {Fraction(1)}
 
     def _vote(self, criterion: Criterion, answers: Sequence[tuple[Answer, Fraction]]) -> Answer:
         """Return the answer that has the quorum; unknown where none has."""

@@ -24,7 +24,7 @@ from pydantic import (
 from kairo_team import plugins
 from kairo_team._util.frozen import freeze_json, thaw
 from kairo_team._util.mistakes import did_you_mean
-from kairo_team.data.files import Place, parts_of
+from kairo_team.data.files import Place, parts_of, plain_copy
 from kairo_team.data.mistakes import LineOf, Mistake, sentences, unknown_key
 from kairo_team.data.reading import Missing, Reading
 from kairo_team.errors import known, repeated
@@ -312,13 +312,7 @@ def read_rubric(
     `reading` has the data's folder, and whether it is trusted. `name` is the data's name in the sentences; `line_of`
     returns the line of a value in a file.
     """
-    try:
-        plain = thaw(freeze_json(data))
-    except RecursionError:
-        raise ValueError(f"{name}: the data is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    made, mistakes = rubric_of(kind, plain, reading)
+    made, mistakes = rubric_of(kind, plain_copy(data, name), reading)
     if made is None:
         raise ValueError("\n".join(sentences(mistakes, name, line_of)))
     return made

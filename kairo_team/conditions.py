@@ -16,7 +16,7 @@ from kairo_team._util.late_pydantic import (
     to_jsonable_python,
 )
 from kairo_team._util.narrowing import is_list
-from kairo_team._util.reply_json import read_reply
+from kairo_team._util.reply_json import object_schema, read_reply
 from kairo_team.errors import known
 
 if TYPE_CHECKING:
@@ -158,13 +158,8 @@ def condition_schema() -> dict[str, Any]:
     kinds = {"one_of": {"type": "array"}, "holds": {"type": "string"}}
     tests: dict[str, Any] = {test: kinds.get(test, {}) for test in TESTS}
     tests |= {test: {"type": "number"} for test in ("at_least", "at_most")}
-    return {
-        "type": "object",
-        "properties": {"from": {"type": "string"}, "field": {"type": "string"}, **tests},
-        "required": ["from"],
-        "additionalProperties": False,
-        "oneOf": [{"required": [test]} for test in TESTS],
-    }
+    shape = object_schema({"from": {"type": "string"}, "field": {"type": "string"}, **tests}, ["from"])
+    return {**shape, "oneOf": [{"required": [test]} for test in TESTS]}
 
 
 AsCondition = Annotated[

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, ContextVar
 from dis import opname
+from itertools import islice
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Final, TypeVar, cast
@@ -155,12 +156,13 @@ def shown(value: object, longest: int = 200) -> str:
 
 
 def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | None) -> str:
-    leaves, more = leaves_of(group, _LEAVES)
-    words = "; ".join(problem_of(leaf, longest) for leaf in leaves)
-    if len(leaves) == 1 and not more:
-        return words
+    leaves = leaves_of(group)
+    words = [problem_of(leaf, longest) for leaf in islice(leaves, _LEAVES)]
+    more = sum(1 for _ in leaves)
+    if len(words) == 1:
+        return words[0]
     rest = f"; and {more:,} more" if more else ""
-    return f"{type(group).__name__}: {_message_of(group)}: {words}{rest}"
+    return f"{type(group).__name__}: {_message_of(group)}: {'; '.join(words)}{rest}"
 
 
 def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
@@ -171,21 +173,16 @@ def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
     return _shown(group, lambda one: cast("Any", one).message)
 
 
-def leaves_of(group: BaseException, most: int) -> tuple[list[BaseException], int]:
-    """Return the first exceptions in a group that are not groups, however deep, and the number of the others."""
-    found: list[BaseException] = []
-    more = 0
-    ahead: list[BaseException] = [group]
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group that are not groups, however deep; any other error is its own only leaf."""
+    ahead = [error]
     while ahead:
         one = ahead.pop()
         if isinstance(one, BaseExceptionGroup):
             # The last one is popped first.
             ahead.extend(reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions))
-        elif len(found) < most:
-            found.append(one)
         else:
-            more += 1
-    return found, more
+            yield one
 
 
 def sound(raised: Exception) -> Exception:
@@ -201,7 +198,7 @@ def sound(raised: Exception) -> Exception:
         level = [one for one in inside if isinstance(one, BaseExceptionGroup)]
         if not level:
             return raised
-    leaves = [leaf for leaf in leaves_of(raised, _WIDEST)[0] if isinstance(leaf, Exception)]
+    leaves = [leaf for leaf in islice(leaves_of(raised), _WIDEST) if isinstance(leaf, Exception)]
     plain = ExceptionGroup(_message_of(raised), leaves)
     plain.__suppress_context__ = True  # showing it would take as many levels
     return plain
@@ -230,7 +227,7 @@ def _failure_of_group(
     raised: BaseExceptionGroup[BaseException], is_requested: Callable[[], bool] | None
 ) -> Exception | None:
     parts: list[Exception] = []
-    for leaf in leaves_of(raised, _WIDEST)[0]:
+    for leaf in islice(leaves_of(raised), _WIDEST):
         part = _failure_of(leaf, is_requested)
         if part is None:
             return None
@@ -374,7 +371,7 @@ class _Fence:
 def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the part of a group that passes; a plain cancellation if there is nothing else in it."""
     rest = without_failures(group)
-    leaves = leaves_of(rest, _WIDEST)[0]
+    leaves = list(islice(leaves_of(rest), _WIDEST))
     # A cancellation passes alone: anyio's task groups do not recognise one in a group.
     return leaves[0] if all(map(_is_cancellation, leaves)) else rest
 

@@ -68,7 +68,7 @@ MODULES = {
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent team_run",
     "agents": """dead_connections foreign_files langgraph langgraph_attempt langgraph_clients langgraph_models
-        langgraph_tools langgraph_views langgraph_watch limits mini mini_compaction openai_agents
+        langgraph_tools langgraph_views langgraph_watch mini mini_compaction openai_agents
         openai_finish openai_models openai_run openai_tools openai_views program pydantic_ai
         pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages formats forks journal kept_files line live_requests
@@ -100,7 +100,7 @@ MODULES = {
     "data/teams": "hints loading shapes",
     "evals": "dataset eval_result eval_run recorded_runs",
     "cli": """account_commands app budgets cluster_commands commands compare console_command databases
-        defaults demo_command demo_scenes desk eval_command exit_codes graph init_command interrupts job
+        defaults demo_command demo_scenes desk eval_command exit_codes init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources

@@ -19,14 +19,10 @@ _SEVERAL: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWO
 
 def is_plugin(value: Any, built_in: set[str]) -> bool:
     """Return whether the data of a check names one that is not built in: a published one, or `module:name`."""
-    name = value if isinstance(value, str) else next(iter(parts_of(value)), None)
-    if not isinstance(name, str) or name in built_in or not (isinstance(value, str) or _is_one(value)):
+    names = [value] if isinstance(value, str) else [*parts_of(value)]
+    if len(names) != 1 or not isinstance(name := names[0], str) or name in built_in:
         return False
     return is_import(name) or plugins.published("check", name)
-
-
-def _is_one(value: Any) -> bool:
-    return isinstance(value, Mapping) and len(parts_of(value)) == 1
 
 
 def read_plugin_check(value: Any, place: Place, reading: Reading) -> NamedCheck | Missing:

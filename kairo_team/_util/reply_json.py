@@ -1,10 +1,10 @@
-"""Read JSON, and find it in a model's reply, where it may be in a code fence or between sentences."""
+"""JSON of a model: the schema of what it is asked for, and its reply, in a code fence or between sentences."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -17,6 +17,12 @@ _FENCE: Final = 3
 """Fewest characters of the beginning, and of the end, of a code fence."""
 _BEGUN: Final = re.compile(r'\{\s*["}]|\[\s*[\[{"\]]')
 """The beginning of JSON, unlike a bracket in a sentence."""
+
+
+def object_schema(properties: Mapping[str, Any], required: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of an object with these properties alone; `required` are those it must have, None: all."""
+    needed = [*properties] if required is None else [*required]
+    return {"type": "object", "properties": dict(properties), "required": needed, "additionalProperties": False}
 
 
 def read_json(text: str | bytes) -> Any:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, get_args, overlo
 
 from kairo_team._util.frozen import freeze, known_arguments, replaced, trusted
 from kairo_team._util.narrowing import is_mapping, is_several
-from kairo_team.agents.limits import can_pay_another, left_of, too_little, two_turns, what_is_short
 from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
 from kairo_team.artifacts import Artifact
-from kairo_team.budget import Budget, Usage, check_count, difference
+from kairo_team.budget import Budget, HaltReason, Usage, check_count, difference
 from kairo_team.engine.live.task_pool import run_in_new_loop
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, ModelCallError, TurnEnded, known, repeated
@@ -29,7 +28,6 @@ from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
-    from kairo_team.budget import HaltReason
     from kairo_team.contracts import (
         ChatModel,
         EvaluationStrategy,
@@ -270,6 +268,8 @@ _LEAST_BYTES: Final = 1_000
 
 _BYTES_A_TOKEN = 6
 """Bytes that one token rarely exceeds; used for the least cost of a prompt."""
+_NEXT_MESSAGE: Final = 64
+"""Assumed tokens of the message between two replies, such as the errors of the first."""
 
 
 class _Conversation:
@@ -456,7 +456,14 @@ class _Conversation:
             need = 0 if left.tokens is None else await self._need_two(self._request("", last=False), left.tokens)
             # Raises the shortage with the ledger's own figures. It buys nothing.
             governor.reserve(need, 2 * self._dearest).release()
-        return too_little(turn, left), what_is_short(left, self._dearest)
+        parts = [f"{left.tokens} tokens"] if left.tokens is not None else []
+        parts += [f"${left.dollars}"] if left.dollars is not None else []
+        short = f"the budget could not pay turn {turn}: {'0 loops' if left.loops == 0 else ', '.join(parts)} left"
+        if left.loops == 0:
+            return short, HaltReason.LOOP_BUDGET_EXCEEDED
+        if left.dollars is not None and left.dollars < 2 * self._dearest:
+            return short, HaltReason.DOLLAR_BUDGET_EXCEEDED
+        return short, HaltReason.TOKEN_BUDGET_EXCEEDED
 
     def _calls_of(self, response: ModelResponse, request: ModelRequest, *, last: bool) -> Sequence[ToolCall]:
         """Return the calls to make: on the last turn only calls of offered tools."""
@@ -541,9 +548,12 @@ class _Conversation:
         """Return the text on its limits for the agent; "" if it cannot act on it."""
         if not self._agent.tell_limits or (turn == 1 and self._tools is None):
             return ""
-        most = self._agent.max_turns
-        left = left_of(most - turn + 1 if most > 1 else None, self._context)
-        return self._agent.render("limits", self._context, last=last, **left)
+        most, tokens = self._agent.max_turns, self._context.remaining.tokens
+        turns = most - turn + 1 if most > 1 else None
+        if tokens is not None:  # in two digits: the exact number helps no agent, and similar work has equal prompts
+            unit = int(10 ** max(0, len(str(tokens)) - 2))
+            tokens = tokens // unit * unit
+        return self._agent.render("limits", self._context, last=last, turns=turns, tokens=tokens)
 
     def _request(self, limits: str, *, last: bool) -> ModelRequest:
         """Make the request of a turn; on the last turn it offers only tools that end the work."""
@@ -561,24 +571,31 @@ class _Conversation:
         return self._tools.last_specs if last else self._tools.specs
 
     async def _can_pay_another(self, request: ModelRequest) -> bool:
-        """Return whether a turn after this one could be paid."""
+        """Return whether the budget pays for this turn, whose loop is counted already, and one more."""
         left = self._context.remaining
         need = 0 if left.tokens is None else await self._need_two(request, left.tokens)
-        return can_pay_another(left, need, self._dearest)
+        if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._dearest):
+            return False
+        return left.tokens is None or left.tokens >= need
 
     async def _need_two(self, request: ModelRequest, left: int) -> int:
         """Return the tokens that this turn and one more may need, by the model's own count if it has one."""
         reply, bound = self._max_tokens or self._longest, prompt_bound(request)
         answered = len(request.tools) > len(self._offered(last=True))
-        if not answered and two_turns(bound, reply) <= left:
-            return two_turns(bound, reply)
+        if not answered and _two_turns(bound, reply) <= left:
+            return _two_turns(bound, reply)
         count = getattr(self._model, "count_tokens", None)
         own = await count(request) if count is not None and not request.tools else None
         # Without the model's count, or when tools may return results of any length, the conversation so far counts by
         # its bytes, which are several times its tokens.
         if own is None or own >= bound:
             return 2 * (prompt_bound(_request_of(tuple(self._messages))) + (self._max_tokens or 0))
-        return two_turns(own, reply)
+        return _two_turns(own, reply)
+
+
+def _two_turns(prompt: int, reply: int) -> int:
+    """Return the tokens that this turn and one more may need; the second prompt contains the first reply."""
+    return 2 * (prompt + reply) + reply + _NEXT_MESSAGE
 
 
 def _check_settings(settings: Any) -> Any:

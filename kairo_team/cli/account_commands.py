@@ -13,7 +13,7 @@ from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.numbers import plain_number, whole_number
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.views.text import aligned
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.accounts import Account
-    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.durable.windows import Every, Window
 
 _HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "set aside", "window")
@@ -67,7 +66,8 @@ def budget(
         raise Refusal(f"this command needs the place of the accounts: give --journal or --database, or set {DATABASE}")
     with made(place) as book:
         if name is not None and changes:
-            _set(book, name, _limit(tokens, dollars), parent, every, tz)
+            with refusing(ValueError):
+                book.set_account(name, _limit(tokens, dollars), parent=parent, every=cast("Every | None", every), tz=tz)
         found = book.accounts()
     if name is not None:
         found = tuple(one for one in found if one.name == name)
@@ -77,17 +77,7 @@ def budget(
 
 
 def _limit(tokens: int | None, dollars: str | None) -> Budget:
-    try:
-        return Budget(tokens, None if dollars is None else plain_number(dollars).removeprefix("$"))
-    except ValueError as error:
-        raise Refusal(explain(error)) from None
-
-
-def _set(journal: SqlJournal, name: str, limit: Budget, parent: str | None, every: str | None, tz: str | None) -> None:
-    try:
-        journal.set_account(name, limit, parent=parent, every=cast("Every | None", every), tz=tz)
-    except ValueError as error:
-        raise Refusal(explain(error)) from None
+    return Budget(tokens, None if dollars is None else plain_number(dollars).removeprefix("$"))
 
 
 def _document(accounts: Sequence[Account]) -> dict[str, object]:

@@ -37,8 +37,8 @@ _COMPLETION: Final = "_KAIRO_COMPLETE"
 class LazyDesk:
     """The desk of one command, made when it is first needed; the help needs none."""
 
-    def __init__(self, desk: Desk | None = None) -> None:
-        self.made = desk
+    def __init__(self) -> None:
+        self.made: Desk | None = None
 
     def get(self) -> Desk:
         """Return the desk."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kairo_team.budget import Budget
 from kairo_team.cli.numbers import BETWEEN, plain_number
-from kairo_team.cli.refusal import Refusal
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.errors import known
 
 if TYPE_CHECKING:
@@ -55,7 +55,5 @@ def limited(budget: Budget, text: str | None, option: str = "--budget") -> Budge
     """Return a budget with the limits that are given to `option` instead of its own."""
     if text is None:
         return budget
-    try:
+    with refusing(ValueError, about=f"{option}: "):
         return replace(budget, **parse_limits(text, option))  # type: ignore[arg-type]  # checked by Budget
-    except ValueError as error:
-        raise Refusal(f"{option}: {error}") from None

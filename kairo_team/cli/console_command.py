@@ -17,7 +17,7 @@ from kairo_team.cli.options import (
     TlsCertOption,
     TlsKeyOption,
 )
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.errors import Misuse
 from kairo_team.views.other_journals import OtherJournal
 from kairo_team.web_console.console import console as make_console
@@ -53,7 +53,7 @@ def console(
     with opened(journal, database) as book:
         if isinstance(book, OtherJournal):
             raise Refusal(f"the console shows a file or a database, not {book.place}: kairo runs and show do")
-        try:
+        with refusing(Misuse, ValueError, OSError):
             made = make_console(
                 book,
                 host=host,
@@ -66,8 +66,6 @@ def console(
                 names=tuple(name or ()),
             )
             made.start()
-        except (Misuse, ValueError, OSError) as error:
-            raise Refusal(explain(error)) from error
         _serve(made)
     return 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.database_url import has_password, shown_url
 from kairo_team.cli.named_journals import NamedPlace, read_place
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.cli.secret_arguments import GIVEN
 from kairo_team.errors import JournalError, MissingExtra, Misuse
 
@@ -88,10 +88,8 @@ def read_url(text: str, where: str) -> DatabaseUrl:
             raise Refusal(f"{where} {text}: the environment has no variable {name!r}")
         return _checked(os.environ[name], where if name == GIVEN else name)
     if kind == "file" and colon:
-        try:
+        with refusing(OSError, UnicodeDecodeError, about=f"{where} {text}: the file cannot be read: "):
             return _checked(Path(name).read_text(encoding="utf-8").strip(), f"file {name!r}")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Refusal(f"{where} {text}: the file cannot be read: {explain(error)}") from None
     return _checked(text, where)
 
 
@@ -135,14 +133,8 @@ def clustered(
     place: DatabaseUrl, engine: EngineName | None, source: Mapping[str, str] | None = None
 ) -> Generator[Cluster]:
     """Make a cluster for a block; a `Refusal` for a database that cannot be used, also inside the block."""
-    try:
-        cluster = connect(place, engine, source=source)
-        try:
-            yield cluster
-        finally:
-            cluster.close()
-    except (JournalError, Misuse) as error:
-        raise Refusal(explain(error)) from error
+    with refusing(JournalError, Misuse), closing(connect(place, engine, source=source)) as cluster:
+        yield cluster
 
 
 def connect(

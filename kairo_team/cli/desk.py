@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kairo_team._util.late_pydantic import adapter
 from kairo_team._util.masking import masked
 from kairo_team.cli.exit_codes import LEFT_BY_SIGNAL, USAGE_ERROR
-from kairo_team.cli.graph import known_plan
 from kairo_team.cli.job import Ended, Job, check, describe_unreplaced, execute
 from kairo_team.cli.journals import place_name
 from kairo_team.cli.outputs import write_output
-from kairo_team.cli.refusal import explain
+from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.report import folded, show_result
 from kairo_team.cli.run_table import INTERRUPTED
 from kairo_team.cli.streams import Screen, claim_stdout, silence
-from kairo_team.engine.plan.preflight import PlanCheck
+from kairo_team.engine.plan.preflight import PlanCheck, bind, plan_problems
+from kairo_team.engine.work.run_arguments import pick_coordinator
+from kairo_team.errors import PlanRefused
 from kairo_team.results import TeamResult
+from kairo_team.tasks import TaskGraph
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.graph_mermaid import draw_mermaid, mermaid_limits
 from kairo_team.views.graph_svg import draw_svg
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 UNWRITTEN: Final = 1
 """Exit code when the result could not be written, as on a full disk."""
+_MOST_PROBLEMS: Final = 3
 
 
 class Desk:
@@ -102,7 +106,7 @@ class Desk:
 
     def graph(self, job: Job, svg: Path | None) -> int:
         """Write a job's plan to stdout as a Mermaid flowchart, or to a file as a picture; return the exit code."""
-        plan = known_plan(job)
+        plan = _known_plan(job)
         chart = make_chart(plan, job.team)
         if svg is None:
             text = draw_mermaid(chart)
@@ -211,3 +215,43 @@ def _write(body: dict[str, Any]) -> str:
 
 def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"
+
+
+# ---------------------------------------------------------------- kairo graph
+
+
+def _known_plan(job: Job) -> TaskGraph:
+    """Return the plan that the job's run would follow; `Refusal` if only a planner knows it, or no member can do it."""
+    plan = _preview(job)
+    if plan is None:
+        raise Refusal(
+            f"the plan of team {job.team.name!r} is known only once its planner was asked, which kairo graph does not "
+            "do: let the file build a `plan` (kt.TaskGraph), or a `request` with one"
+        )
+    if not isinstance(plan, TaskGraph):
+        raise Refusal(f"the coordinator's preview must return a TaskGraph or None, not {plan!r:.80}")
+    problems = plan_problems(plan, job.team, bind(plan, job.team))
+    if problems:
+        raise Refusal(f"the plan cannot be carried out: {_listed(problems)}")
+    return plan
+
+
+def _preview(job: Job) -> Any:
+    """Return the plan that the coordinator would run, if it is known; else the request's plan, which may be None."""
+    team, request = replace(job.team, runtime=None), job.request
+    # First, as in `kairo check`: the coordinator need not follow the request's plan.
+    coordinator = pick_coordinator(team, request, job.coordinator)
+    preview = getattr(coordinator, "preview", None)
+    try:
+        plan = None if preview is None else preview(request, team)
+    except PlanRefused as refused:
+        raise Refusal(f"the plan cannot be carried out: {_listed(refused.problems)}") from None
+    except Exception as error:
+        raise Refusal(f"the plan cannot be previewed: {explain(error)}") from error
+    return request.plan if plan is None else plan
+
+
+def _listed(problems: Sequence[str]) -> str:
+    left_out = len(problems) - _MOST_PROBLEMS
+    listed = "; ".join(problems[:_MOST_PROBLEMS])
+    return f"{listed}; and {left_out:,} more, which kairo check lists" if left_out > 0 else listed

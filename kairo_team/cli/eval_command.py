@@ -33,7 +33,7 @@ from kairo_team.cli.options import (
     desk_of,
 )
 from kairo_team.cli.outputs import check_output, write_output
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.cli.sources import named_coordinator
 from kairo_team.durable.journal import format_of_file
 from kairo_team.engine.records.digests import check_unchanged, digests_of
@@ -273,7 +273,7 @@ def _job(
     stack.enter_context(importable(spec.folder))
     subject, config, plan = load_subject(spec)
     limit = limited(Budget(), budget)
-    try:
+    with refusing(KairoError, ValueError):
         return prepare_eval(
             subject,
             cases,
@@ -287,8 +287,6 @@ def _job(
             coordinator=named_coordinator(coordinator),
             run_id=run_id,
         )
-    except (KairoError, ValueError) as error:
-        raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
 
 
 def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
@@ -302,10 +300,8 @@ def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
 
 def _check_recorded(job: EvalJob, book: SqlJournal | None) -> None:
     own = job.team.runtime
-    try:
+    with refusing(ValueError):
         check_recorded(job, own.store if book is None and own is not None else book)
-    except ValueError as error:
-        raise Refusal(str(error)) from None
 
 
 def _check_alone(runs: str, dataset: Path | None, given: Mapping[str, object]) -> None:
@@ -337,21 +333,16 @@ def _runs_job(
     limit = limited(Budget(), budget)
     by = None if judge is None else read_judge(stack, judge)
     criteria = read_rubric(stack, rubric)
-    with made(_existing(file)) as book:
-        try:
-            return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=limit, **selected)
-        except (KairoError, ValueError) as error:
-            raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    with made(_existing(file)) as book, refusing(KairoError, ValueError):
+        return prepare_runs_eval(book, criteria, judge=by, parallel=parallel, budget=limit, **selected)
 
 
 def _existing(file: Path) -> Path:
     """Return the file of a journal with runs that can be opened without a change; `Refusal` for any other."""
     if not file.is_file():
         raise Refusal(f"there is no journal {str(file)!r:.200}: name the file in which runs are recorded")
-    try:
+    with refusing(JournalError):
         found = format_of_file(file)
-    except JournalError as error:
-        raise Refusal(explain(error)) from None
     if not found.number:
         raise Refusal(f"journal {str(file)!r:.200}: it has no runs")
     if found.is_old:
@@ -390,10 +381,8 @@ def _read_selection(text: str) -> dict[str, Any]:
 def _dataset(file: Path, *, with_rubric: bool) -> Dataset:
     if not file.is_file():
         raise Refusal(f"there is no file {str(file)!r}: give a dataset, JSON Lines with a case a line")
-    try:
+    with refusing(KairoError, ValueError, OSError):
         return Dataset.load(file, with_rubric=with_rubric)
-    except (KairoError, ValueError, OSError) as error:
-        raise Refusal(explain(error)) from None
 
 
 def _earlier(place: Path) -> EvalResult:
@@ -405,10 +394,8 @@ def _earlier(place: Path) -> EvalResult:
 
 
 def _compared(result: EvalResult, earlier: EvalResult) -> Comparison:
-    try:
+    with refusing(ValueError, about="--compare: "):
         return result.compare(earlier)
-    except ValueError as error:
-        raise Refusal(f"--compare: {error}") from None
 
 
 def _compared_metrics(found: Comparison | None) -> dict[str, float]:

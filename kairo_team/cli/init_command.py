@@ -17,7 +17,7 @@ from kairo_team._util.version import version_of_library
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import quoted
 from kairo_team.cli.options import desk_of
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.errors import known
 from kairo_team.plugins import KINDS, kind_of
 
@@ -145,10 +145,8 @@ def _team(distribution: str, package: str, *, data: bool) -> Mapping[str, str]:
 
 def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
     """Return the texts of a package with a plug-in, by path."""
-    try:
+    with refusing(ValueError, about="--plugin: "):
         point = kind_of(kind)
-    except ValueError as error:
-        raise Refusal(f"--plugin: {error}") from None
     names = _common(distribution, package)
     plugin = distribution.removeprefix(PREFIX)
     if plugin in point.built_in:
@@ -201,12 +199,10 @@ def _text(path: str, names: Mapping[str, str]) -> str:
 
 
 def _check_place(folder: Path, texts: Mapping[str, str]) -> None:
-    try:
+    with refusing(OSError, about="the project cannot be written: "):
         if folder.exists() and not folder.is_dir():
             raise Refusal(f"{str(folder)!r} is a file: give the path of a folder")
         there = [path for path in texts if (folder / path).exists() or (folder / path).is_symlink()]
-    except OSError as error:
-        raise Refusal(f"the project cannot be written: {explain(error)}") from None
     if there:
         raise Refusal(f"nothing was written: {str(folder)!r} has {known(there)} already: give another folder")
 

@@ -21,7 +21,7 @@ from kairo_team.cli.databases import away_from_children
 from kairo_team.cli.exit_codes import LEFT, STATUS_CODES, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.live.task_pool import Watch, background
 from kairo_team.engine.work.run_arguments import pick_coordinator
@@ -249,10 +249,8 @@ def _runtime(job: Job, subscribers: Sequence[Subscriber], *, recorded: bool = Fa
     if job.model is None:
         return runtime
     runtime.models = ModelResolver({"*": job.model})
-    try:
+    with refusing(KairoError):
         runtime.models.resolve(job.model)
-    except KairoError as error:
-        raise Refusal(str(error)) from None
     return runtime
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -13,7 +13,7 @@ from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.terminal import clean
 from kairo_team.cli.databases import PATIENCE, DatabaseUrl, any_place_of, place_of, shown_option
 from kairo_team.cli.named_journals import NamedPlace, named_journal
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.postgres_database import ConnectionBroke
@@ -72,24 +72,15 @@ def _there(place: Path | DatabaseUrl | None) -> Path | DatabaseUrl:
 @contextmanager
 def other_journal(place: NamedPlace, source: Mapping[str, str] | None = None) -> Generator[Book]:
     """Open the journal of a package or a team; `source` describes how its new runs are started."""
-    try:
-        with named_journal(place, source) as journal:
-            yield journal if isinstance(journal, SqlJournal) else OtherJournal(journal, place.text)
-    except (JournalError, Misuse) as error:
-        raise Refusal(explain(error)) from error
+    with refusing(JournalError, Misuse), named_journal(place, source) as journal:
+        yield journal if isinstance(journal, SqlJournal) else OtherJournal(journal, place.text)
 
 
 @contextmanager
 def made(place: Path | DatabaseUrl, source: Mapping[str, str] | None = None) -> Generator[SqlJournal]:
     """Open a journal, or make it; `source` describes how its new runs are started."""
-    try:
-        journal = _open(place, source)
-        try:
-            yield journal
-        finally:
-            journal.close()
-    except (JournalError, Misuse) as error:
-        raise Refusal(explain(error)) from error
+    with refusing(JournalError, Misuse), closing(_open(place, source)) as journal:
+        yield journal
 
 
 def _open(place: Path | DatabaseUrl, source: Mapping[str, str] | None) -> SqlJournal:

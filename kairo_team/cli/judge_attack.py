@@ -21,7 +21,7 @@ from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_te
 from kairo_team.cli.judge_report import show_table
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import RubricOption, VotesOption, desk_of
-from kairo_team.cli.refusal import Refusal
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.attacks.corpus import WEAK, Attack, Work, attacks, ordinary
 from kairo_team.evaluators.attacks.trial import AttackReport, attack_judge, split_of
@@ -70,11 +70,9 @@ def attack_command(
     if not task.strip():
         raise Refusal(f"--task is what your artifacts are for, such as 'Write the release notes', not {task!r}")
     with ExitStack() as stack:
-        try:
+        with refusing(ValueError):
             strategy = AgentEvaluationStrategy(read_judge(stack, judge), read_rubric(stack, rubric), votes=votes)
             limit = limited(Budget(), budget)
-        except ValueError as error:
-            raise Refusal(str(error)) from None
         works = [*(Work(task, text) for _, text in texts_in("--artifacts", artifacts)), *WEAK, *ordinary()]
         best = strategy.rubric.decided_by("judge")[0].levels[-1]
         mine = [Attack(name, name, "own", "artifact", text) for name, text in texts_in("--attacks", own)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.loading import importable, load_module, load_trusted, read_spec
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.data.files import SUFFIXES
 from kairo_team.errors import HaltError, KairoError, known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
@@ -44,12 +44,10 @@ def judge_job(
     """Build the job that the command line describes; the files' own imports work until the stack is closed."""
     labelled = read_labels(Path(file))
     found = read_rubric(stack, rubric)
-    try:
+    with refusing(ValueError):
         stages = [AgentEvaluationStrategy(read_judge(stack, one), found, votes=votes) for one in judges]
         strategy = stages[0] if len(stages) == 1 else CascadeEvaluationStrategy(stages)
         return JudgeJob(strategy, labelled, judges, limited(Budget(), budget), repeats)
-    except ValueError as error:
-        raise Refusal(str(error)) from None
 
 
 def read_labels(file: Path) -> list[LabelledArtifact]:
@@ -129,7 +127,5 @@ def asking(unpaid: str, more: str = "give more with --budget") -> Generator[None
         yield
     except HaltError as halt:
         raise Refusal(f"{unpaid}: {halt}: {more}") from None
-    except KairoError as error:
+    except (KairoError, ValueError) as error:
         raise Refusal(explain(error)) from None
-    except ValueError as error:
-        raise Refusal(str(error)) from None

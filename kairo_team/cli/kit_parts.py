@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from rich.text import Text
 
 from kairo_team.clauses import clauses_of
-from kairo_team.cli.refusal import Refusal
+from kairo_team.cli.refusal import refusing
 from kairo_team.errors import MissingExtra
 from kairo_team.plugins import Kind
 
@@ -68,12 +68,10 @@ def parts_of(kind: Kind) -> KitParts | None:
     """Return what the kit of a plug-in point asks; None without a kit, and `Refusal` without the extra `tck`."""
     if kind.kit is None:
         return None
-    try:
+    with refusing(MissingExtra, about="--kit: "):
         from kairo_team import tck  # it needs an extra
 
         return parts_of_kit(getattr(tck, kind.kit))
-    except MissingExtra as error:
-        raise Refusal(f"--kit: {error}") from None
 
 
 def show_parts(parts: KitParts | None, screen: Screen) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.data.files import SUFFIXES
 from kairo_team.errors import MissingExtra, Misuse, known
 from kairo_team.tasks import TaskGraph
@@ -73,11 +73,8 @@ def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM", *, also:
 
 def _file_of_module(name: str) -> Path:
     """Return the file of a module that can be imported from here."""
-    with importable(Path.cwd()):
-        try:
-            found = importlib.util.find_spec(name)
-        except (ImportError, ValueError) as error:
-            raise Refusal(f"module {name!r} cannot be imported: {explain(error)}") from None
+    with importable(Path.cwd()), refusing(ImportError, ValueError, about=f"module {name!r} cannot be imported: "):
+        found = importlib.util.find_spec(name)
     if found is None or found.origin is None or not found.has_location:
         raise Refusal(
             f"there is no module {name!r} here: start the command where Python finds it, or give FILE.py:TEAM"
@@ -203,11 +200,9 @@ def load_trusted(load: Callable[..., Loaded], file: Path) -> Loaded:
         raise Refusal(f"{file}: {error}") from None
 
 
+@refusing(Misuse, ValueError)
 def _request_of(job: TeamJob, goal: str | None) -> TeamExecutionRequest:
-    try:
-        return job.request(goal)
-    except (Misuse, ValueError) as error:
-        raise Refusal(explain(error)) from None
+    return job.request(goal)
 
 
 def find_team(module: ModuleType, spec: Spec) -> Team:
@@ -236,19 +231,17 @@ def _named_team(module: ModuleType, spec: Spec, names: str) -> Team:
     raise Refusal(f"{wrong}: it has {names}")
 
 
+@refusing(ValueError)
 def find_request(module: ModuleType, team: Team, goal: str | None) -> TeamExecutionRequest:
     """Return the module's `request`, or one around its `plan`; a goal replaces theirs."""
     request, plan = getattr(module, "request", None), getattr(module, "plan", None)
     plan = plan if isinstance(plan, TaskGraph) else None
-    try:
-        if isinstance(request, TeamExecutionRequest):
-            request = replace(request, plan=request.plan or plan)
-            return request if goal is None else replace(request, goal=goal)
-        if goal is None and plan is None:
-            raise Refusal(
-                f"team {team.name!r} has no goal: give one after the file, or let the file build a "
-                "`request` (kt.TeamExecutionRequest) or a `plan` (kt.TaskGraph)"
-            )
-        return TeamExecutionRequest(goal if goal is not None else f"Carry out the plan of {team.name}.", plan=plan)
-    except ValueError as error:
-        raise Refusal(explain(error)) from None
+    if isinstance(request, TeamExecutionRequest):
+        request = replace(request, plan=request.plan or plan)
+        return request if goal is None else replace(request, goal=goal)
+    if goal is None and plan is None:
+        raise Refusal(
+            f"team {team.name!r} has no goal: give one after the file, or let the file build a "
+            "`request` (kt.TeamExecutionRequest) or a `plan` (kt.TaskGraph)"
+        )
+    return TeamExecutionRequest(goal if goal is not None else f"Carry out the plan of {team.name}.", plan=plan)

@@ -11,7 +11,7 @@ import typer
 from kairo_team.cli.exit_codes import LEFT, exit_codes
 from kairo_team.cli.journals import existing, made
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.views.journal_metrics import CONTENT_TYPE, METRICS, prometheus_text, read_metrics
 
@@ -70,10 +70,8 @@ def _serve(journal: SqlJournal, listen: str, desk: Desk) -> int:
         except JournalError as error:
             return Answer(HTTPStatus.SERVICE_UNAVAILABLE, explain(error))
 
-    try:
+    with refusing(Misuse):
         server = TextServer(listen, answer)
-    except Misuse as error:
-        raise Refusal(explain(error)) from None
     with server:
         desk.screen.print_text(f"metrics: port {server.port}, /metrics")
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kairo_team import plugins
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.contracts import Journal
 from kairo_team.data.files import SUFFIXES
 from kairo_team.engine.work.runtime import bind_runtime, runtime_of
@@ -112,14 +112,12 @@ def named_journal(place: NamedPlace, source: Mapping[str, str] | None = None) ->
         with _journal_of_team(place) as journal:
             yield journal
         return
-    try:
+    with refusing(ValueError, about=f"--journal {place.text!r:.200}: "):
         maker = plugins.find("journal", place.name)
         options = dict(place.options)
         if source is not None and "source" not in options and _takes(maker, "source"):
             options["source"] = source
         journal = plugins.make("journal", place.name, options)
-    except ValueError as error:
-        raise Refusal(f"--journal {place.text!r:.200}: {explain(error)}") from None
     try:
         yield journal
     finally:

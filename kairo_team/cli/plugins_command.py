@@ -12,7 +12,7 @@ from kairo_team.cli.exit_codes import NOT_MET, exit_codes
 from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
 from kairo_team.cli.kit_runs import KitRun, run_kit
 from kairo_team.cli.options import JsonOption, desk_of
-from kairo_team.cli.refusal import Refusal
+from kairo_team.cli.refusal import refusing
 from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, shipped_kits, unreadable
 from kairo_team.views.text import count, one_line
 
@@ -59,10 +59,8 @@ def plugins(
     Without --check no package is imported. With --check the code of each package runs.
     """
     desk = desk_of(context, json=json)
-    try:
+    with refusing(ValueError):
         there = installed(kind)
-    except ValueError as error:
-        raise Refusal(str(error)) from None
     if kit and not check:
         return _list_kits([kind] if kind else [*KINDS], desk)
     found = [_examined(one, desk) if check else _Found(one, one.problem) for one in there]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import cast
 
 from pydantic import ValidationError
@@ -12,6 +14,18 @@ from kairo_team.views.text import one_line
 
 class Refusal(Exception):
     """The command cannot be started; its arguments are the sentences to show, with what to change."""
+
+
+@contextmanager
+def refusing(*kinds: type[Exception], about: str = "") -> Generator[None]:
+    """Turn errors of these kinds into a `Refusal`, in a block or in a function that this decorates.
+
+    Its sentence begins with `about`, such as "--file: ".
+    """
+    try:
+        yield
+    except kinds as error:
+        raise Refusal(f"{about}{explain(error)}") from error
 
 
 def explain(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import answer_words, command, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import DatabaseOption, JournalOption, desk_of
 from kairo_team.cli.outputs import unwritable
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.views.json_lines import read_events
 from kairo_team.views.progress import RowState
 from kairo_team.views.recorded_report import page_of_run
@@ -93,11 +93,9 @@ def _without_collector() -> Generator[None]:
 
 def _page_of_file(file: Path, run_id: str | None) -> str:
     stories: dict[str, RunStory] = defaultdict(RunStory)
-    try:
+    with refusing(OSError, ValueError, about=f"{file} is not a file of events: "):
         for event in read_events(file):
             stories[event.run_id].take(event)
-    except (OSError, ValueError) as error:
-        raise Refusal(f"{file} is not a file of events: {explain(error)}") from None
     if not stories:
         raise Refusal(f"{file} has no events")
     outermost = [name for name, story in stories.items() if story.within is None or story.within[0] not in stories]

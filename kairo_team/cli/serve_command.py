@@ -36,7 +36,7 @@ from kairo_team.cli.options import (
     TlsCertOption,
     TlsKeyOption,
 )
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.cli.sources import file_source, named_coordinator
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
 from kairo_team.errors import KairoError
@@ -149,7 +149,7 @@ def serve(
             stack.enter_context(redirect_stdout(sys.stderr))
         spec = read_team_spec(file)
         stack.enter_context(importable(spec.folder))
-        try:
+        with refusing(KairoError, OSError):
             check_extra("kairo serve")
             team, config, plan = load_subject(spec)
             given: dict[str, Any] = {
@@ -186,8 +186,6 @@ def serve(
                 **given,
             )
             _serve_http(app, address, team.name, known["caller"] if is_new else None)
-        except (KairoError, OSError) as error:
-            raise Refusal(explain(error)) from error
     return 0
 
 

@@ -15,7 +15,7 @@ from kairo_team.cli.job import GoOn, Job
 from kairo_team.cli.journals import command, made, other_journal, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.named_journals import NamedPlace, PublishedJournal, TeamsJournal
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.errors import KairoError
 from kairo_team.files import File
 from kairo_team.plugins import resolve
@@ -48,31 +48,23 @@ def loaded(
         yield Job(team, with_limits(made, budget), named_coordinator(coordinator), model)
 
 
+@refusing(ValueError, about="--file: ")
 def _with_files(request: TeamExecutionRequest, paths: Sequence[Path]) -> TeamExecutionRequest:
-    try:
-        return replace(request, files=[*request.files, *(File(path=path) for path in paths)]) if paths else request
-    except ValueError as error:
-        raise Refusal(f"--file: {error}") from None
+    return replace(request, files=[*request.files, *(File(path=path) for path in paths)]) if paths else request
 
 
 def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:
     """Return the coordinator with this name; None without a name."""
-    if name is None:
-        return None
-    try:
-        return cast("TeamCoordinator", resolve(where, "coordinator", name))
-    except ValueError as error:
-        raise Refusal(explain(error)) from None
+    with refusing(ValueError):
+        return None if name is None else cast("TeamCoordinator", resolve(where, "coordinator", name))
 
 
 def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
     """Build the job of `kairo demo`."""
     if repo is not None and not repo.is_dir():
         raise Refusal(f"--repo {str(repo)!r} is not a directory: give the path of a git repository")
-    try:
+    with refusing(KairoError, ValueError, OSError, about="the demo cannot be set up: "):
         team, request, coordinator, note = import_module(_DEMO).build(repo=repo, model=model)
-    except (KairoError, ValueError, OSError) as error:
-        raise Refusal(f"the demo cannot be set up: {explain(error)}") from error
     return Job(team, with_limits(request, budget), coordinator, note=note)
 
 
@@ -149,12 +141,8 @@ def send_again(run: RecordedRun, place: Path | DatabaseUrl | NamedPlace | None, 
 
 def with_id(job: Job, run_id: str | None) -> Job:
     """Give a job the id of its run, if one is given."""
-    if run_id is None:
-        return job
-    try:
-        return replace(job, request=replace(job.request, run_id=run_id))
-    except ValueError as error:
-        raise Refusal(f"--run-id: {explain(error)}") from None
+    with refusing(ValueError, about="--run-id: "):
+        return job if run_id is None else replace(job, request=replace(job.request, run_id=run_id))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from kairo_team.cli.databases import DatabaseUrl
 from kairo_team.cli.exit_codes import NOT_MET, exit_codes
 from kairo_team.cli.journals import existing, made
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.durable.formats import FORMAT, Format
 from kairo_team.durable.journal import copy_file, format_of_file
 from kairo_team.errors import JournalError
@@ -47,18 +47,16 @@ def migrate(
     return desk.present(document, lambda screen: screen.print_text(sentence), code)
 
 
+@refusing(JournalError)
 def _format_of(place: Path | DatabaseUrl) -> Format:
     """Return the format of a journal that this version can use, or can bring to one."""
-    try:
-        if isinstance(place, DatabaseUrl):
-            from kairo_team.durable.postgres_database import format_of_database  # its extra may be missing
+    if isinstance(place, DatabaseUrl):
+        from kairo_team.durable.postgres_database import format_of_database  # its extra may be missing
 
-            found = format_of_database(place.url)
-        else:
-            found = format_of_file(place)
-        found.check(place if isinstance(place, Path) else "the database")
-    except JournalError as error:
-        raise Refusal(explain(error)) from error
+        found = format_of_database(place.url)
+    else:
+        found = format_of_file(place)
+    found.check(place if isinstance(place, Path) else "the database")
     return found
 
 
@@ -87,9 +85,8 @@ def backup(
     desk = desk_of(context)
     if not journal.is_file():
         raise Refusal(f"there is no journal {str(journal)!r}: kairo backup JOURNAL COPY copies one")
-    try:  # to open the journal would bring it to the format of this version, and its copy too
+    with refusing(JournalError):
+        # To open the journal would bring it to the format of this version, and its copy too.
         runs = copy_file(journal, copy)
-    except JournalError as error:
-        raise Refusal(explain(error)) from error
     desk.screen.print_text(f"{journal} is copied to {copy}: {count(runs, 'run')}")
     return 0

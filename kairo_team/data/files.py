@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from kairo_team._util.frozen import freeze_json, thaw
 from kairo_team._util.narrowing import is_list, is_mapping
 from kairo_team._util.reply_json import refuse_constant, without_doubles
 from kairo_team.errors import MissingExtra, first_of, known
@@ -60,6 +61,16 @@ def parts_of(value: Any) -> dict[int | str, Any]:
     if is_list(value):
         return dict(enumerate(value))
     return dict(value) if is_mapping(value) else {}
+
+
+def plain_copy(data: Any, name: str) -> Any:
+    """Return data of JSON values as new dicts and lists; `ValueError` for anything else, with the data's `name`."""
+    try:
+        return thaw(freeze_json(data))
+    except RecursionError:
+        raise ValueError(f"{name}: the data is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def read_data(file: Path, *, largest: int = LARGEST) -> Data:

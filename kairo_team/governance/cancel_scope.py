@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from threading import get_ident
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
 from kairo_team.budget import HaltReason
 from kairo_team.errors import HaltError
 from kairo_team.governance.halts import Halt, check, current_loop, send, stop
+from kairo_team.plugin_calls import leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,9 +192,6 @@ class GovernorScope:
 
 def first_halt(error: BaseException) -> HaltError | None:
     """Return a `HaltError` itself, or the first of a group, nested or not, that holds only `HaltError`s; else None."""
-    if isinstance(error, HaltError):
-        return error
-    if not isinstance(error, BaseExceptionGroup):
-        return None
-    found = [first_halt(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions]
-    return None if None in found else found[0]
+    leaves = list(leaves_of(error))
+    halts = [one for one in leaves if isinstance(one, HaltError)]
+    return halts[0] if len(halts) == len(leaves) else None

@@ -82,19 +82,12 @@ class ConstraintChain:
         `supervise` awaits its coroutine, and sees that it ends.
         """
         constraint: Any = self.constraints[position]
-        look: Callable[[], Awaitable[ResourceValidation]] = constraint.watch
-        if supervise is not None:
-            look = partial(_supervised, look, supervise, f"the watch of {name_of(constraint)}")
-        return (await _ask(constraint, position, look))[1]
+        watch: Callable[[], Awaitable[ResourceValidation]] = constraint.watch
+        name = f"the watch of {name_of(constraint)}"
+        return (await _ask(constraint, position, watch if supervise is None else lambda: supervise(watch(), name)))[1]
 
     def __repr__(self) -> str:
         return f"ConstraintChain({list(self.constraints)!r})"
-
-
-async def _supervised(
-    look: Callable[[], Awaitable[ResourceValidation]], supervise: Supervise, name: str
-) -> ResourceValidation:
-    return await supervise(look(), name)
 
 
 async def _ask(

@@ -35,14 +35,14 @@ class Mark:
         return self.word
 
 
-def mark_of(prompt: str, length: int = _LENGTH) -> str:
-    """Return a word that occurs nowhere in a prompt; `length` is in hexadecimal digits, at most 64.
+def mark_of(prompt: str) -> str:
+    """Return a word that occurs nowhere in a prompt.
 
     The word is made from a digest of the whole prompt, so a text with the mark would have to contain a digest of
     itself. The same prompt has the same mark again, in a resumed run and in a record of a model's calls.
     """
     text = prompt.encode("utf-8", "surrogatepass")
-    marks = (hashlib.sha256(b"%d\n%s" % (number, text)).hexdigest()[:length] for number in itertools.count())
+    marks = (hashlib.sha256(b"%d\n%s" % (number, text)).hexdigest()[:_LENGTH] for number in itertools.count())
     return next(mark for mark in marks if mark not in prompt)
 
 

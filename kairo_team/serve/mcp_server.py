@@ -15,6 +15,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from kairo_team._util.reply_json import object_schema
 from kairo_team._util.version import version_of_library
 from kairo_team.errors import KairoError
 from kairo_team.results import TeamStatus
@@ -46,22 +47,13 @@ def tool_name(team: str) -> str:
 def make_server(served: Served, caller_of: Callable[[Context], str], description: str) -> Server[Any]:
     """Return the server; `caller_of` names who makes a request."""
     team = served.rules.team.name
+    what = "The goal of the team, with everything it needs."
+    goal_schema = {"type": "string", "minLength": 1, "description": what}
     tool = types.Tool(
         name=tool_name(team),
         title=team,
         description=description,
-        input_schema={
-            "type": "object",
-            "properties": {
-                "goal": {
-                    "type": "string",
-                    "minLength": 1,
-                    "description": "The goal of the team, with everything it needs.",
-                }
-            },
-            "required": ["goal"],
-            "additionalProperties": False,
-        },
+        input_schema=object_schema({"goal": goal_schema}),
         annotations=types.ToolAnnotations(open_world_hint=True),
     )
 

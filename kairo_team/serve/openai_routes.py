@@ -72,7 +72,8 @@ class Completions:
                 # A stream begins with its first line: until then a refusal can still have its own status.
                 while not run.ended and not (asked.stream and run.lines):
                     await run.news()
-                if run.ended and not (asked.stream and _has_reply(run)):
+                has_reply = run.result is not None and run.result.artifact is not None
+                if run.ended and not (asked.stream and has_reply):
                     await self._whole(asked, run)(request.scope, request.receive, send)
                 else:
                     await self._stream(asked, run, send)
@@ -121,10 +122,6 @@ class Completions:
             await events.give(stream.broken(refused), more=False)
         else:
             await events.give(stream.end(reply), more=False)
-
-
-def _has_reply(run: AskedRun) -> bool:
-    return run.result is not None and run.result.artifact is not None
 
 
 def _check_for_team(request: ModelRequest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import urlsplit
 
 import anyio
@@ -28,6 +28,7 @@ from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.output_types import JsonSchema
 from kairo_team.permissions import SideEffect
+from kairo_team.plugin_calls import leaves_of
 from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_files, result_text
 from kairo_team.tools.mcp_transport import ConnectionLost, HttpTransport, Notes, StdioTransport, masked, pumped
 from kairo_team.tools.result import ToolResult
@@ -473,7 +474,7 @@ class McpSession:
 
     def _why(self, error: BaseException) -> str:
         """Return why the connection failed."""
-        reasons = [reason for leaf in _leaves(error) if (reason := self._reason(leaf))]
+        reasons = [reason for leaf in leaves_of(error) if (reason := self._reason(leaf))]
         return reasons[0] if reasons else f"{type(error).__name__}: {error}"
 
     def _reason(self, error: BaseException) -> str | None:
@@ -519,13 +520,3 @@ def _answers() -> TypeAdapter[Any]:
     from mcp import types as wire
 
     return TypeAdapter(wire.CallToolResult | wire.InputRequiredResult)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield every error in a group, depth first."""
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        for inner in group.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

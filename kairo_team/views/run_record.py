@@ -15,6 +15,7 @@ from kairo_team.durable import recovery
 from kairo_team.durable.codec import outline, outline_field
 from kairo_team.durable.event_pages import read_pages
 from kairo_team.engine.records.plan_records import RAISED_BUDGET, recorded_plan
+from kairo_team.engine.records.suspension import WAITING
 from kairo_team.events import WorkEvent
 from kairo_team.recorded import GIVEN_UP
 from kairo_team.results import Attempt, TaskOutcome, TeamResult
@@ -36,8 +37,7 @@ _OF_PLANS: Final = "key LIKE 'plan:%' OR key LIKE 'add:%' OR key LIKE 'grown:%'"
 _HEAD: Final = 1_000
 """Characters of a recorded outcome that are read for its status, which comes right after the task's id."""
 _STATUS: Final = re.compile(r'"status":\{"~":"TaskStatus","v":"(\w+)"')
-_WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
-_OPEN: Final = ("running", "interrupted", *(one.value for one in _WAITING))
+_OPEN: Final = ("running", "interrupted", *(one.value for one in WAITING))
 """Words for tasks that have not ended."""
 
 
@@ -276,7 +276,7 @@ def _tasks(
     planned = [] if plan is None else [task.id for task in plan.tasks]
     for task_id in dict.fromkeys([*planned, *ended]):
         outcome = ended.get(task_id)
-        is_open = outcome is None or outcome.status in _WAITING
+        is_open = outcome is None or outcome.status in WAITING
         if is_open and task_id in begun and run.state in _AT_WORK:
             at_work = "running" if run.state == "running" else "interrupted"
             yield TaskStanding(task_id, at_work, begun[task_id], None)

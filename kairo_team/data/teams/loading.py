@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, known_call, thaw
-from kairo_team.data.files import DEEPEST, Data, parts_of, read_data
+from kairo_team.data.files import DEEPEST, Data, parts_of, plain_copy, read_data
 from kairo_team.data.mistakes import sentences
 from kairo_team.data.reading import MISSING, Reading, keys_in
 from kairo_team.data.teams.hints import arguments_of
@@ -106,7 +106,9 @@ def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
 def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
     """Return the data's name in messages, the data, and the folder at which its paths begin."""
     if isinstance(source, Mapping):
-        return "the team", Data(_plain(source)), pathlib.Path.cwd()
+        plain = plain_copy(source, "the team")
+        _check_depth(plain, 0)
+        return "the team", Data(plain), pathlib.Path.cwd()
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"a team is loaded from the path of a file or from a dict, not from {source!r:.80}")
     file = pathlib.Path(source)
@@ -115,20 +117,9 @@ def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
     return str(file), read_data(file), file.resolve().parent
 
 
-def _plain(source: Mapping[str, Any]) -> Any:
-    try:
-        plain = thaw(freeze_json(source))  # checks that it is JSON, and copies it
-        _check_depth(plain, 0)
-    except RecursionError:
-        raise ValueError("the team: the data is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"the team: {error}") from None
-    return plain
-
-
 def _check_depth(value: Any, depth: int) -> None:
     if depth > DEEPEST:
-        raise ValueError(f"the data is nested more than {DEEPEST} deep")
+        raise ValueError(f"the team: the data is nested more than {DEEPEST} deep")
     for one in parts_of(value).values():
         _check_depth(one, depth + 1)
 
