@@ -13,7 +13,7 @@ from kairo_team._util.mistakes import did_you_mean
 from kairo_team._util.terminal import clean
 from kairo_team.cli.databases import PATIENCE, DatabaseUrl, any_place_of, place_of, shown_option
 from kairo_team.cli.named_journals import NamedPlace, named_journal
-from kairo_team.cli.refusal import Refusal, refusing
+from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.cluster.coverage import Coverage, coverage_of
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.durable.postgres_database import ConnectionBroke
