@@ -62,7 +62,7 @@ def test_time_passes_by_the_beats_of_the_fastest_worker() -> None:
 async def test_what_is_awaited_may_take_as_long_as_something_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [0.0], [0]
     monkeypatch.setattr(stage.time, "monotonic", lambda: now[0])
-    made = object.__new__(stage.Stage)
+    made: Any = object.__new__(stage.Stage)
     made.observer, made.problems = SimpleNamespace(changed=0.0), []
 
     async def sleep(_seconds: float) -> None:
