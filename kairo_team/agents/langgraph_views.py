@@ -9,7 +9,7 @@ from kairo_team._util.frozen import thaw
 from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
-from kairo_team.models.readings import finish_of_word, without_thoughts
+from kairo_team.models.readings import finish_of_word, read_billing, read_usage, without_thoughts
 from kairo_team.models.tool_calls import made_call
 
 _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
@@ -247,13 +247,11 @@ def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: st
     """Return the usage; None when it is missing or reported as zero."""
     if used.get("total_cost") == 0:  # LangChain marks answers of its cache so
         return Usage()
-    tokens = int(used.get(prompt) or 0), int(used.get(completion) or 0)
-    return Usage(*tokens) if any(tokens) and min(tokens) >= 0 else None
+    return read_usage(used.get(prompt) or 0, used.get(completion) or 0, used.get("total_tokens"))
 
 
 def _billing(used: Mapping[str, Any]) -> Billing:
     if used.get("total_cost") == 0:
         return Billing(served={"cache": "hit"})
     details: Mapping[str, Any] = used.get("input_token_details") or {}
-    read, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
-    return Billing(cached_tokens=int(read), cache_write_tokens=int(written))
+    return read_billing(details.get("cache_read"), details.get("cache_creation"))

@@ -33,6 +33,14 @@ class Asked:
         """The model's name in errors; empty: the one that the request names."""
         self.reply: Any = None
         """The last whole reply of the client."""
+        self.total = 0
+        """The most tokens that the client's reply, or a piece of it, says that it took in all."""
+
+    def note(self, reply: Any) -> None:
+        """Note how many tokens a reply, or a piece of one, says that it took."""
+        used = getattr(reply, "usage", None) or getattr(getattr(reply, "response", None), "usage", None)
+        total: object = getattr(used, "total_tokens", None)
+        self.total = max(self.total, total if isinstance(total, int) else 0)
 
 
 _asked: ContextVar[Asked | None] = ContextVar("kairo_team_asked_model", default=None)
@@ -103,7 +111,37 @@ def _check(reply: Any, asked: Asked, name: str, field: str) -> Any:
     if hasattr(whole, "model_dump") and not _is_reply(whole, field):
         _refuse(name, whole.model_dump(mode="json", warnings=False), field)
     _name_calls(whole)
+    asked.note(whole)
+    if hasattr(whole, "_iterator"):  # a stream of OpenAI's or Anthropic's client
+        whole._iterator = _Noted(whole._iterator, asked)  # noqa: SLF001 - there is no other way to see its pieces
     return reply
+
+
+class _Noted:
+    """The pieces of a stream, each noted."""
+
+    def __init__(self, pieces: Any, asked: Asked) -> None:
+        self._pieces = pieces
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pieces, name)
+
+    def __iter__(self) -> _Noted:
+        return self
+
+    def __next__(self) -> Any:
+        return self._with(next(self._pieces))
+
+    def __aiter__(self) -> _Noted:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._with(await anext(self._pieces))
+
+    def _with(self, piece: Any) -> Any:
+        self._asked.note(piece)
+        return piece
 
 
 def _name_calls(reply: Any) -> None:

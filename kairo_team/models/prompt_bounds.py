@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.errors import ModelCallError
 
 if TYPE_CHECKING:
@@ -112,6 +113,24 @@ def _json_bytes(value: Mapping[str, Any]) -> int:
     """Return the length of the value as JSON."""
     # Everything beyond ASCII is escaped: this is the longest form.
     return len(json.dumps(value, default=repr))
+
+
+LENGTHS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
+"""The providers' names for the most tokens of a reply."""
+_COPIES: Final = ("n", "best_of")
+"""The providers' names for the number of replies."""
+
+
+def capped(fields: Any, most: int | None) -> Any:
+    """Return fields of a request, if they are a mapping, with length and number of replies reduced to what is held."""
+    if not is_mapping(fields):
+        return fields
+    caps: dict[object, int | None]
+    caps = {**dict.fromkeys(LENGTHS, most), **dict.fromkeys(_COPIES, 1)}
+    return {
+        name: min(value, cap) if isinstance(value, int | float) and (cap := caps.get(name)) is not None else value
+        for name, value in fields.items()
+    }
 
 
 def problem_with_file(model: ChatModel, file: File) -> str | None:

@@ -14,6 +14,7 @@ from kairo_team._util.reply_json import read_json
 from kairo_team.errors import known
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ToolSpec
+from kairo_team.models.prompt_bounds import LENGTHS
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
@@ -24,7 +25,6 @@ CARRIED: Final = frozenset(
     {"temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "service_tier"}
 )
 """Fields that are settings of the same name."""
-LENGTHS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict")
 _IGNORED: Final = frozenset({"model", "models", "fallbacks", "stream_options"})
 """Fields that no provider gets: the model of the address answers, whatever model a request names."""
 _ONE: Final = "one reply is made for each request"
