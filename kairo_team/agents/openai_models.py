@@ -133,7 +133,7 @@ class OneCall:
                 raise
             self.error = error
             raise known from error
-        self._reply, self._before = reply, reply_view(reply, request.max_tokens, finish.word)
+        self._reply, self._before = reply, reply_view(reply, request.max_tokens, finish.word, finish.tier)
         return self._before
 
     def native(self, response: ModelResponse) -> TheirReply:

@@ -295,10 +295,10 @@ def _changed(extra: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[s
 # ---------------------------------------------------------------- replies
 
 
-def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> ModelResponse:
-    """Return a plain reply, whose usage may be None; `word` is the provider's finish reason.
+def reply_view(reply: TheirReply, most: int | None, word: str | None = None, tier: str | None = None) -> ModelResponse:
+    """Return a plain reply, whose usage may be None; `word` is the provider's finish reason, `tier` its service.
 
-    Without one, a reply of the full length counts as cut off.
+    Without a word, a reply of the full length counts as cut off.
     """
     usage = _usage(reply.usage)
     finish = finish_of_word(word)
@@ -313,7 +313,7 @@ def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> 
         for item in reply.output
         if isinstance(item, ResponseFunctionToolCall)
     ]
-    return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
+    return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage, tier))
 
 
 def sound_reply(reply: TheirReply, *, structured: bool = False) -> TheirReply:
@@ -420,11 +420,13 @@ def _native_usage(response: ModelResponse) -> TheirUsage:
     return TheirUsage(1, used.prompt_tokens, output_tokens=used.completion_tokens, total_tokens=used.tokens)
 
 
-def _billing(usage: TheirUsage) -> Billing:
+def _billing(usage: TheirUsage, tier: str | None) -> Billing:
     details = usage.input_tokens_details
-    reasoning = getattr(usage.output_tokens_details, "reasoning_tokens", 0)
     return read_billing(
-        getattr(details, "cached_tokens", 0), getattr(details, "cache_write_tokens", 0), reasoning=reasoning
+        getattr(details, "cached_tokens", 0),
+        getattr(details, "cache_write_tokens", 0),
+        reasoning=getattr(usage.output_tokens_details, "reasoning_tokens", 0),
+        served={"service_tier": tier} if isinstance(tier, str) else {},
     )
 
 

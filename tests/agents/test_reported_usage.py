@@ -13,15 +13,24 @@ pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed"
 pytest.importorskip("langchain_openai", reason="the library is not installed")
 pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 
-from pydantic_ai.models.openai import OpenAIChatModel
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIChatModelSettings
 from pydantic_ai.providers.openai import OpenAIProvider
 
 import kairo_team as kt
+from kairo_team.agents.langgraph import LangGraphAgent, governed
+from kairo_team.agents.openai_agents import OpenAIAgent
+from kairo_team.agents.pydantic_ai import PydanticAIAgent
+from kairo_team.governance.pricing import PriceBook
+from kairo_team.messages import Billing
 from kairo_team.models.providers import ProviderModel
 from kairo_team.testing.clocks import Backend
+from tests.agents.langgraph_double import asking, graph_of
 from tests.agents.stage import Stage
 from tests.agents.test_real_models import (
     Answer,
+    chat,
     client,
     of_langgraph,
     of_langgraph_followed,
@@ -66,9 +75,9 @@ class Streaming:
 WAYS = [of_mini, Streaming, of_pydantic_ai, of_openai, of_langgraph, of_langgraph_followed, of_langgraph_streamed]
 
 
-def answering(usage: Any) -> Answer:
+def answering(usage: Any, **more: Any) -> Answer:
     """Answer "hello", whole or as a stream, with this usage."""
-    head = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
+    head = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", **more}
     said = {"index": 0, "finish_reason": "stop"}
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -89,6 +98,38 @@ async def test_reasoning_that_only_the_total_has_is_charged(make: Any) -> None:
     usage = {"prompt_tokens": 21, "completion_tokens": 4, "total_tokens": 325}
     result = await Stage(make(answering(usage))).run(kt.Budget(tokens=20_000))
     assert (result.output, result.usage.prompt_tokens, result.usage.completion_tokens) == ("hello", 21, 304)
+
+
+def dear_ones(answer: Answer) -> dict[str, Any]:
+    """Agents that ask OpenAI for its priority tier."""
+    model = OpenAIChatModel("gpt-5-mini", provider=OpenAIProvider(openai_client=client(answer)))
+    langchain = chat(answer).model_copy(update={"model_name": "gpt-5-mini", "service_tier": "priority"})
+    tier = OpenAIChatModelSettings(openai_service_tier="priority")
+    settings = ModelSettings(extra_args={"service_tier": "priority"})
+    native = OpenAIChatCompletionsModel("gpt-5-mini", client(answer))
+    return {
+        "pydantic-ai": PydanticAIAgent(PydanticAgent(model, model_settings=tier)),
+        "openai": OpenAIAgent(Agent("a", model=native, model_settings=settings)),
+        "langgraph": LangGraphAgent(graph_of(asking(governed(langchain)))),
+        "followed": LangGraphAgent(graph_of(asking(langchain))),
+        "streamed": LangGraphAgent(graph_of(asking(langchain.model_copy(update={"streaming": True})))),
+    }
+
+
+@pytest.mark.parametrize("way", ["pydantic-ai", "openai", "langgraph", "followed", "streamed"])
+@pytest.mark.parametrize(("served", "times"), [("priority", 9), ("default", 5)])
+async def test_a_call_costs_what_the_tier_does_by_which_it_was_served(way: str, served: str, times: int) -> None:
+    pytest.importorskip("genai_prices", reason="the extra `prices` is not installed")
+    usage: dict[str, Any] = {"prompt_tokens": 10_000, "completion_tokens": 1_000, "total_tokens": 11_000}
+    usage["prompt_tokens_details"] = {"cached_tokens": 10_000}
+    agent = dear_ones(answering(usage, service_tier=served))[way]
+    result = await Stage(agent).run(kt.Budget(dollars=5))
+    assert result.output == "hello"
+    price = PriceBook().of("openai:gpt-5-mini", {"service_tier": "priority"})
+    assert price is not None
+    billing = Billing(10_000, served={"service_tier": served})
+    assert result.usage.dollars == price.cost(kt.Usage(10_000, 1_000), billing)
+    assert round(result.usage.dollars / price.cost(kt.Usage(10_000, 1_000), Billing(10_000)) * 5) == times
 
 
 def _used(**changed: Any) -> dict[str, Any]:
