@@ -36,6 +36,8 @@ _MOST_PAGES: Final = 600
 """Pages of a PDF that cannot be counted: the most that a provider takes."""
 _SECOND: Final = 50
 """Tokens of a second of sound; Google's are 32."""
+_WAV_HEAD: Final = 34
+"""Bytes of a WAV up to the end of what its length is read from."""
 _SLOWEST: Final = 750
 """Bytes of a second of sound, at least: Opus at 6 kbit/s."""
 _FRAME_SECOND: Final = 300
@@ -310,7 +312,7 @@ def _unpacked(data: bytes) -> Iterator[bytes | None]:
 
 def _seconds(data: bytes) -> float:
     """Return at least the seconds of a recording: of a WAV by its header, else at the lowest rate."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE" and data[12:16] == b"fmt ":
+    if len(data) >= _WAV_HEAD and data[:4] == b"RIFF" and data[8:12] == b"WAVE" and data[12:16] == b"fmt ":
         samples, rate = struct.unpack("<II", data[24:32])
         rates = (rate, samples * int.from_bytes(data[32:34], "little"))  # a wrong one must not make it short
         if all(rates):
