@@ -132,7 +132,7 @@ class ProviderModel:
         asked = self._asked(request)
         async with self._connected(request) as (client, seen):
             reply = await model_request(client, asked.messages, **asked.options)
-        return self._response(reply, seen)
+        return self._read(reply, seen)
 
     async def stream(
         self,
@@ -165,7 +165,7 @@ class ProviderModel:
         except ModelCallError as error:
             error.partial = pieces.text
             raise
-        response = self._response(reply, seen)
+        response = self._read(reply, seen)
         said = pieces.end(response.text)
         return response if said == response.text else replace(response, text=said)
 
@@ -303,6 +303,16 @@ class ProviderModel:
         profile: Mapping[str, Any] = self._model.profile
         is_google = any(kind.__name__ == "GoogleModel" for kind in type(self._model).__mro__)
         return not is_google or bool(profile.get("google_supports_tool_combination", False))
+
+    def _read(self, reply: ProviderReply, seen: Seen) -> ModelResponse:
+        """Return the reply; raises `ModelCallError` for one that is an error, or that cannot be read."""
+        try:
+            return self._response(reply, seen)
+        except Exception as error:
+            meant = call_error(self.name, error)  # clients do not check the types of what they pass on
+            if meant is None or meant is error:
+                raise
+            raise self._located(meant) from error
 
     def _response(self, reply: ProviderReply, seen: Seen) -> ModelResponse:
         if reply.finish_reason == "error":
