@@ -34,10 +34,10 @@ class Asked:
         self.reply: Any = None
         """The last whole reply of the client."""
         self.total = 0
-        """The most tokens that the client's reply, or a piece of it, says that it took in all."""
+        """Tokens in all, as the reply reports them; of a stream, the largest report."""
 
     def note(self, reply: Any) -> None:
-        """Note how many tokens a reply, or a piece of one, says that it took."""
+        """Note how many tokens in all a reply, or a piece of one, reports."""
         used = getattr(reply, "usage", None) or getattr(getattr(reply, "response", None), "usage", None)
         total: object = getattr(used, "total_tokens", None)
         self.total = max(self.total, total if isinstance(total, int) else 0)

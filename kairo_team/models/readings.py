@@ -171,7 +171,7 @@ def may_be_thought(text: str, last: int) -> bool:
 def read_usage(prompt: object, completion: object, total: object = 0, dollars: Any = 0) -> Usage | None:
     """Return the usage that a provider reports; None if it reports none, or an impossible one.
 
-    Some providers have reasoning in the total alone: what it has beyond the prompt is the reply's.
+    Some providers count reasoning in the total alone: all beyond the prompt is the reply's.
     """
     spent, replied = _count(prompt), _count(completion)
     if spent is None or replied is None:
@@ -186,7 +186,7 @@ def read_usage(prompt: object, completion: object, total: object = 0, dollars: A
 def read_billing(
     cached: object, written: object, written_1h: object = 0, reasoning: object = 0, served: Mapping[str, str] = EMPTY
 ) -> Billing:
-    """Return what a provider reports of the tokens; what is not a count is 0. `written` includes `written_1h`."""
+    """Return the details that a provider reports; one that is not a count is 0. `written` includes `written_1h`."""
     tokens, kept = _count(written) or 0, _count(written_1h) or 0
     return Billing(_count(cached) or 0, max(0, tokens - kept), kept, dict(served), _count(reasoning) or 0)
 

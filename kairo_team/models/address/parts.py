@@ -31,7 +31,7 @@ _ONE: Final = "one reply is made for each request"
 _KEPT: Final = "nothing is kept between two requests: send the whole conversation"
 _THEIR_TOOLS: Final = "the provider's own tools cannot be limited"
 _OTHERS: Final = "it belongs to another format, and would replace what was counted and guarded"
-# A provider may read fields of another format than the request's: each is refused in all of them.
+# A provider may read the fields of every format, so all formats refuse them.
 _REFUSED: Final[Mapping[str, str]] = {
     "n": _ONE,
     "best_of": _ONE,
