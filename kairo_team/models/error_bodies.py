@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from functools import cache, reduce, wraps
 from typing import Any, Final, cast
 
+from kairo_team._util.narrowing import is_list
 from kairo_team.errors import ModelCallError
 from kairo_team.models.readings import call_error_of, shortened
 
@@ -173,18 +174,19 @@ def _is_reply(reply: Any, field: str) -> bool:
     content: Any = getattr(reply, field, None)
     if content is None or getattr(reply, "error", None):
         return False
-    return field != "choices" or bool(content and not getattr(content[0], "error", None))
+    return field != "choices" or (is_list(content) and bool(content) and not getattr(content[0], "error", None))
 
 
 def _refuse(name: str, body: Mapping[str, Any], field: str) -> None:
     """Raise the error of a body that is not a reply of its interface."""
     if body.get("error"):
         raise call_error_of(name, body, "it answered with an error")
-    choices: list[Any] = body.get("choices") or [None]
-    if isinstance(choices[0], dict) and "error" in choices[0]:
-        raise call_error_of(name, cast("object", choices[0]), "it gave up")
+    content = body.get(field)
+    first = content[0] if is_list(content) and content else None
+    if isinstance(first, dict) and "error" in first:
+        raise call_error_of(name, cast("object", first), "it gave up")
     why = "it answers with a whole reply where a stream is asked for: let the agent ask without streaming"
-    if not body.get(field):
+    if not (is_list(content) and content):
         written = shortened(json.dumps({key: value for key, value in body.items() if value is not None}))
         why = f"its reply is empty: it has no {field}, only {written}"
     raise call_error_of(name, body, why)

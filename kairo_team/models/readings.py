@@ -78,7 +78,7 @@ _MOST_WORDS: Final = 500
 
 def finish_of_word(word: str | None) -> Finish:
     """Return why a reply ended, from the provider's finish reason."""
-    plain = (word or "").lower()
+    plain = word.lower() if isinstance(word, str) else ""  # a client may pass on anything
     return "length" if plain in _CUT else "content_filter" if plain in _FILTERED else "stop"
 
 

@@ -233,6 +233,21 @@ async def test_third_o34_a_text_that_the_provider_says_was_cut_off_is_partial(ma
     assert result.status is kt.TeamStatus.DEGRADED
 
 
+@pytest.mark.parametrize("choices", [-1, {"a": 1}, "x", []])
+@pytest.mark.parametrize("make", GOVERNED)
+async def test_choices_that_are_not_a_list_are_an_error_of_the_model(make: Any, choices: Any) -> None:
+    answer, _ = one_after_the_other(completion("stop", content="hello") | {"choices": choices})
+    result = await Stage(make(answer)).run(kt.Budget(tokens=100_000))
+    assert "it has no choices" in (result.outcomes[0].error or "")
+
+
+async def test_a_finish_reason_that_is_not_a_word_says_nothing() -> None:
+    garbled: Any = -1
+    answer, _ = one_after_the_other(completion(garbled, content="hello"))
+    for make in (of_openai, of_langgraph):
+        assert (await Stage(make(answer)).run(kt.Budget(tokens=100_000))).output == "hello"
+
+
 @pytest.mark.parametrize("message", [{"content": "half"}, {"refusal": "I will not."}])
 @pytest.mark.parametrize("make", GOVERNED)
 async def test_third_o36_an_agent_of_another_library_whose_model_refused_is_blocked_with_its_words(
