@@ -271,7 +271,10 @@ class FollowedModel(Followed):
         self.name = name
         self._written_in = written_in
         once = {**request.settings, "call": uuid.uuid4().hex}  # unique, so that no record answers the call
-        self._request = replace(request, settings=once)
+        copies, most = request.settings.get("n"), request.max_tokens
+        if isinstance(copies, int) and copies > 1:  # of which the graph gets the first
+            most = copies * (most or DEFAULT_MAX_TOKENS)
+        self._request = replace(request, settings=once, max_tokens=most)
         self._beyond = beyond
         self._pieces: list[str] = []
         """The streamed text."""

@@ -34,11 +34,11 @@ from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.error_bodies import error_bodies_refused
-from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.prompt_bounds import LENGTHS, capped, prompt_bound
 from kairo_team.models.resolver import modules_of, refuse_real
 
-_LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
-"""The integrations' names for the most tokens of a reply."""
+_MORE: Final = ("extra_body", "model_kwargs")
+"""The integrations' names for fields that go to the provider as they are."""
 _LIMIT: Final = "__kairo_limit__"
 _MARK: Final = ("kairo_team", uuid.uuid4().hex)
 """A mark in a governed model's metadata that is unknown outside this process."""
@@ -63,7 +63,7 @@ def governed_copy(model: Any, limit: str | None) -> Any:
         raise ValueError(f"governed() takes a LangChain chat model, not {model!r:.200}: bind to it afterwards")
     if (model.metadata or {}).get(_MARK[0]) == _MARK[1]:
         return model
-    found = limit or next((name for name in _LIMITS if name in type(model).model_fields), None)
+    found = limit or next((name for name in LENGTHS if name in type(model).model_fields), None)
     if found is None:
         raise ValueError(
             f"governed(): how to limit a reply's tokens is unknown for {type(model).__name__}: name the field, or the "
@@ -259,20 +259,22 @@ def _offered(kwargs: dict[str, Any], allowed: Collection[str] | None) -> dict[st
 
 
 def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) -> tuple[Any, dict[str, Any]]:
-    """Return the model and the arguments that limit a reply to `most` tokens."""
+    """Return the model and the arguments that limit a call to one reply of `most` tokens."""
     name: str = getattr(model, _LIMIT)
     fields: Mapping[str, Any] = kind.model_fields
     own = name in fields
     update: dict[str, Any] = {name: most} if own and most is not None else {}
     if "streaming" in fields:  # `_generate` of an integration may pass it on, and cannot read a stream
         update["streaming"] = False
+    if "n" in fields and (model.n or 1) > 1:
+        update["n"] = 1
+    update |= {more: capped(getattr(model, more), most) for more in _MORE if more in fields}
     plain: Any = model.model_copy(update=update)
     object.__setattr__(plain, "__class__", kind)  # the governed class would govern this call again
-    if most is None:
-        return plain, kwargs
     # A limit that the call itself names, under whichever name, would win over the field.
-    options = {**kwargs, **{key: most for key in _LIMITS if kwargs.get(key) is not None}}
-    return plain, options if own else {**options, name: most}
+    options: dict[str, Any] = capped(kwargs, most)
+    options |= {more: capped(kwargs[more], most) for more in _MORE if more in kwargs}
+    return plain, options if own or most is None else {**options, name: most}
 
 
 def _message(result: ChatResult) -> AIMessage:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from kairo_team._util.frozen import thaw
+from kairo_team._util.frozen import EMPTY, thaw
 from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
-from kairo_team.models.readings import finish_of_word, without_thoughts
+from kairo_team.models.readings import finish_of_word, read_billing, read_usage, without_thoughts
 from kairo_team.models.tool_calls import made_call
 
 _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
@@ -91,15 +91,17 @@ def with_all_calls(message: Any) -> Any:
     return message.model_copy(update={"tool_calls": every, "invalid_tool_calls": []})
 
 
-def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:
-    """Convert a reply; `usage` is the usage that a model of text completion reports."""
+def response_view(message: Any, output: Mapping[str, Any] = EMPTY) -> ModelResponse:
+    """Convert a reply; `output` is what an integration reports of the whole call."""
     metadata: Mapping[str, Any] = message.response_metadata
     finish = "content_filter" if _refusal(message) is not None else finish_of_word(_word(metadata))
     calls = [_call(call) for call in message.tool_calls]
     used: Mapping[str, Any] = message.usage_metadata or {}
-    spent = _usage(used) if used else _usage(usage or {}, "prompt_tokens", "completion_tokens")
+    whole: Any = output.get("token_usage")  # a model of text completion reports its usage for the whole call
+    counted = cast("Mapping[str, Any]", whole) if isinstance(whole, Mapping) else EMPTY
+    spent = _usage(used) if used else _usage(counted, "prompt_tokens", "completion_tokens")
     model = str(metadata.get("model_name") or metadata.get("model") or "")
-    return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used))
+    return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used, {**output, **metadata}))
 
 
 def came_to_its_end(message: Any, response: ModelResponse) -> bool:
@@ -247,13 +249,14 @@ def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: st
     """Return the usage; None when it is missing or reported as zero."""
     if used.get("total_cost") == 0:  # LangChain marks answers of its cache so
         return Usage()
-    tokens = int(used.get(prompt) or 0), int(used.get(completion) or 0)
-    return Usage(*tokens) if any(tokens) and min(tokens) >= 0 else None
+    return read_usage(used.get(prompt) or 0, used.get(completion) or 0, used.get("total_tokens"))
 
 
-def _billing(used: Mapping[str, Any]) -> Billing:
+def _billing(used: Mapping[str, Any], metadata: Mapping[str, Any]) -> Billing:
     if used.get("total_cost") == 0:
         return Billing(served={"cache": "hit"})
+    tier: Any = metadata.get("service_tier")
     details: Mapping[str, Any] = used.get("input_token_details") or {}
-    read, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
-    return Billing(cached_tokens=int(read), cache_write_tokens=int(written))
+    # LangChain names the tokens of some tiers after them.
+    read, written = (details.get(f"{tier}_{name}", details.get(name)) for name in ("cache_read", "cache_creation"))
+    return read_billing(read, written, served={"service_tier": tier} if isinstance(tier, str) else EMPTY)

@@ -124,9 +124,8 @@ def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:
 def _reply(result: LLMResult) -> Any:
     """Convert the reply for the governed path; with it, return whether it would be whole if it was streamed."""
     made: Any = result.generations[0][0]
-    usage: Any = (result.llm_output or {}).get("token_usage")
     message = made.message if hasattr(made, "message") else AIMessage(made.text)
-    response = response_view(message, cast("dict[str, Any]", usage) if isinstance(usage, dict) else None)
+    response = response_view(message, result.llm_output or {})
     return response, came_to_its_end(message, response)
 
 

@@ -24,12 +24,15 @@ class FinishWord:
     def __init__(self, model: str) -> None:
         self.model = model
         self.word: str | None = None
+        self.tier: str | None = None
+        """The service by which the call was served, in the provider's words."""
 
     def note(self, reply: Any) -> None:
         """Read the word in a reply, or in a piece of one."""
         choices: Any = getattr(reply, "choices", None)
         said = getattr(choices[0], "finish_reason", None) if choices else _of_response(reply)
         self.word = said or self.word
+        self.tier = getattr(getattr(reply, "response", reply), "service_tier", None) or self.tier
 
 
 def _of_response(reply: Any) -> str | None:

@@ -133,7 +133,7 @@ class OneCall:
                 raise
             self.error = error
             raise known from error
-        self._reply, self._before = reply, reply_view(reply, request.max_tokens, finish.word)
+        self._reply, self._before = reply, reply_view(reply, request.max_tokens, finish.word, finish.tier)
         return self._before
 
     def native(self, response: ModelResponse) -> TheirReply:
@@ -188,7 +188,14 @@ def _usage(end: Response | None) -> TheirUsage:
     used = end.usage if end is not None else None
     if used is None:
         return TheirUsage()
-    return TheirUsage(1, used.input_tokens, used.input_tokens_details, used.output_tokens)
+    return TheirUsage(
+        requests=1,
+        input_tokens=used.input_tokens,
+        input_tokens_details=used.input_tokens_details,
+        output_tokens=used.output_tokens,
+        output_tokens_details=used.output_tokens_details,
+        total_tokens=used.total_tokens,
+    )
 
 
 def _response(reply: TheirReply) -> Response:

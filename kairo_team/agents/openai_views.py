@@ -24,7 +24,8 @@ from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.call_keys import headers_with_key
-from kairo_team.models.readings import finish_of_word, without_thoughts
+from kairo_team.models.prompt_bounds import capped
+from kairo_team.models.readings import finish_of_word, read_billing, read_usage, without_thoughts
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 
@@ -40,9 +41,6 @@ _TOLD_SETTINGS: Final = (
     *("verbosity", "prompt_cache_retention", "top_logprobs", "store"),
 )
 """Settings that guardrails and prices receive, in addition to the extra ones."""
-_LENGTHS: Final[tuple[str, ...]] = ("max_tokens", "max_output_tokens", "max_completion_tokens")
-_COPIES: Final[tuple[str, ...]] = ("n", "best_of")
-"""`_LENGTHS` and `_COPIES` name the settings for the length and the number of replies."""
 _RANDOM: Final = "prompt_cache_key"
 """A setting that is new in every run: with it, recorded calls would never be found again."""
 
@@ -117,7 +115,7 @@ class NativeCall:
         for field in ("extra_args", "extra_body"):
             given = getattr(self.model_settings, field)
             if isinstance(given, Mapping):
-                changed[field] = _capped(_changed(cast("Item", given), now, before), most)
+                changed[field] = capped(_changed(cast("Item", given), now, before), most)
         return replace(self.model_settings, **changed)
 
     def _changed_input(self, messages: Sequence[Message], before: Sequence[Message]) -> dict[str, Any]:
@@ -294,22 +292,13 @@ def _changed(extra: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[s
     return same | {name: now[name] for name in extra if name in now and name not in same}
 
 
-def _capped(extra: Item, most: int | None) -> Item:
-    """Reduce extra settings for the length and number of replies to what is held."""
-    caps = {**dict.fromkeys(_LENGTHS, most), **dict.fromkeys(_COPIES, 1)}
-    return {
-        name: min(value, cap) if isinstance(value, int) and (cap := caps.get(name)) is not None else value
-        for name, value in extra.items()
-    }
-
-
 # ---------------------------------------------------------------- replies
 
 
-def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> ModelResponse:
-    """Return a plain reply, whose usage may be None; `word` is the provider's finish reason.
+def reply_view(reply: TheirReply, most: int | None, word: str | None = None, tier: str | None = None) -> ModelResponse:
+    """Return a plain reply, whose usage may be None; `word` is the provider's finish reason, `tier` its service.
 
-    Without one, a reply of the full length counts as cut off.
+    Without a word, a reply of the full length counts as cut off.
     """
     usage = _usage(reply.usage)
     finish = finish_of_word(word)
@@ -324,7 +313,7 @@ def reply_view(reply: TheirReply, most: int | None, word: str | None = None) -> 
         for item in reply.output
         if isinstance(item, ResponseFunctionToolCall)
     ]
-    return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
+    return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage, tier))
 
 
 def sound_reply(reply: TheirReply, *, structured: bool = False) -> TheirReply:
@@ -423,9 +412,7 @@ def _text_items(text: str) -> list[ResponseOutputMessage]:
 
 
 def _usage(usage: TheirUsage) -> Usage | None:
-    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
-    # Zeros mean that no usage was reported, so the hold is charged.
-    return Usage(prompt, completion) if (prompt or completion) and min(prompt, completion) >= 0 else None
+    return read_usage(usage.input_tokens or 0, usage.output_tokens or 0, usage.total_tokens)
 
 
 def _native_usage(response: ModelResponse) -> TheirUsage:
@@ -433,9 +420,14 @@ def _native_usage(response: ModelResponse) -> TheirUsage:
     return TheirUsage(1, used.prompt_tokens, output_tokens=used.completion_tokens, total_tokens=used.tokens)
 
 
-def _billing(usage: TheirUsage) -> Billing:
+def _billing(usage: TheirUsage, tier: str | None) -> Billing:
     details = usage.input_tokens_details
-    return Billing(getattr(details, "cached_tokens", 0) or 0, getattr(details, "cache_write_tokens", 0) or 0)
+    return read_billing(
+        getattr(details, "cached_tokens", 0),
+        getattr(details, "cache_write_tokens", 0),
+        reasoning=getattr(usage.output_tokens_details, "reasoning_tokens", 0),
+        served={"service_tier": tier} if isinstance(tier, str) else {},
+    )
 
 
 # ---------------------------------------------------------------- arguments

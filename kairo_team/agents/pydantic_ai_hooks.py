@@ -169,7 +169,7 @@ class _Call:
         refuse_real(self.name, modules_of(_innermost(self._model)))
         innermost = _innermost(self._model)
         try:
-            with error_bodies_refused(self.name, getattr(innermost, "client", None)):
+            with error_bodies_refused(self.name, getattr(innermost, "client", None)) as seen:
                 self.answer = self.reply.read(await self._send(_once(self._model, self.request.native(request))))
         # The provider's error under status 200: fallbacks know the library's own class.
         except ModelCallError as refused:
@@ -181,7 +181,7 @@ class _Call:
                 raise
             self.error = error
             raise known from error
-        return self.reply.response(self.answer)
+        return self.reply.response(self.answer, seen.total)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens."""

@@ -19,6 +19,7 @@ from kairo_team.budget import Usage
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.natives import native_of, read_native, sound_reply, text_of, with_ids
+from kairo_team.models.prompt_bounds import capped
 from kairo_team.models.provider_messages import billing_of, file_content, file_of, finish_of, usage_of
 from kairo_team.models.tool_calls import made_call
 
@@ -65,6 +66,8 @@ class RequestView:
             settings = {name: value for name, value in settings.items() if name not in self._settings}
             settings |= thaw(request.settings)
         settings["max_tokens"] = request.max_tokens
+        if "extra_body" in settings:  # it goes over the other fields
+            settings["extra_body"] = capped(settings["extra_body"], request.max_tokens)
         if request.messages == self.request.messages:
             return replace(self._native, settings=settings)
         messages, instructions = _assemble(list(self._changed(request.messages)))
@@ -106,15 +109,15 @@ class ReplyView:
             reply, parts=[*(part for part in reply.parts if part.part_kind != "text"), native.TextPart(found)]
         )
 
-    def response(self, reply: native.ModelResponse) -> ModelResponse:
-        """Return the reply for guardrails and the record."""
+    def response(self, reply: native.ModelResponse, total: int = 0) -> ModelResponse:
+        """Return the reply for guardrails and the record; see `usage_of` for the `total`."""
         if self._read is not None and self._read[0] is reply:
             return self._read[1]
         calls = _calls(reply)
         answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
         text = "\n".join(answers) or text_of(reply)
         about = (reply.model_name or "", finish_of(reply), billing_of(reply))
-        made = ModelResponse(text, calls, usage_of(reply), *about, native_of(reply, _READER))
+        made = ModelResponse(text, calls, usage_of(reply, total), *about, native_of(reply, _READER))
         self._read = reply, made
         return made
 

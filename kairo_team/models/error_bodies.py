@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from functools import cache, reduce, wraps
 from typing import Any, Final, cast
 
+from kairo_team._util.narrowing import is_list
 from kairo_team.errors import ModelCallError
 from kairo_team.models.readings import call_error_of, shortened
 
@@ -33,6 +34,14 @@ class Asked:
         """The model's name in errors; empty: the one that the request names."""
         self.reply: Any = None
         """The last whole reply of the client."""
+        self.total = 0
+        """Tokens in all, as the reply reports them; of a stream, the largest report."""
+
+    def note(self, reply: Any) -> None:
+        """Note how many tokens in all a reply, or a piece of one, reports."""
+        used = getattr(reply, "usage", None) or getattr(getattr(reply, "response", None), "usage", None)
+        total: object = getattr(used, "total_tokens", None)
+        self.total = max(self.total, total if isinstance(total, int) else 0)
 
 
 _asked: ContextVar[Asked | None] = ContextVar("kairo_team_asked_model", default=None)
@@ -103,7 +112,37 @@ def _check(reply: Any, asked: Asked, name: str, field: str) -> Any:
     if hasattr(whole, "model_dump") and not _is_reply(whole, field):
         _refuse(name, whole.model_dump(mode="json", warnings=False), field)
     _name_calls(whole)
+    asked.note(whole)
+    if hasattr(whole, "_iterator"):  # a stream of OpenAI's or Anthropic's client
+        whole._iterator = _Noted(whole._iterator, asked)  # noqa: SLF001 - there is no other way to see its pieces
     return reply
+
+
+class _Noted:
+    """The pieces of a stream, each noted."""
+
+    def __init__(self, pieces: Any, asked: Asked) -> None:
+        self._pieces = pieces
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pieces, name)
+
+    def __iter__(self) -> _Noted:
+        return self
+
+    def __next__(self) -> Any:
+        return self._with(next(self._pieces))
+
+    def __aiter__(self) -> _Noted:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._with(await anext(self._pieces))
+
+    def _with(self, piece: Any) -> Any:
+        self._asked.note(piece)
+        return piece
 
 
 def _name_calls(reply: Any) -> None:
@@ -135,18 +174,19 @@ def _is_reply(reply: Any, field: str) -> bool:
     content: Any = getattr(reply, field, None)
     if content is None or getattr(reply, "error", None):
         return False
-    return field != "choices" or bool(content and not getattr(content[0], "error", None))
+    return field != "choices" or (is_list(content) and bool(content) and not getattr(content[0], "error", None))
 
 
 def _refuse(name: str, body: Mapping[str, Any], field: str) -> None:
     """Raise the error of a body that is not a reply of its interface."""
     if body.get("error"):
         raise call_error_of(name, body, "it answered with an error")
-    choices: list[Any] = body.get("choices") or [None]
-    if isinstance(choices[0], dict) and "error" in choices[0]:
-        raise call_error_of(name, cast("object", choices[0]), "it gave up")
+    content = body.get(field)
+    first = content[0] if is_list(content) and content else None
+    if isinstance(first, dict) and "error" in first:
+        raise call_error_of(name, cast("object", first), "it gave up")
     why = "it answers with a whole reply where a stream is asked for: let the agent ask without streaming"
-    if not body.get(field):
+    if not (is_list(content) and content):
         written = shortened(json.dumps({key: value for key, value in body.items() if value is not None}))
         why = f"its reply is empty: it has no {field}, only {written}"
     raise call_error_of(name, body, why)

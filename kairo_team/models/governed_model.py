@@ -20,6 +20,7 @@ from kairo_team.messages import ModelResponse
 from kairo_team.models.call_keys import call_key, sending
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.prompt_bounds import prompt_bound, refuse_files
+from kairo_team.models.readings import MOST_DOLLARS, MOST_TOKENS
 from kairo_team.models.resolver import Fallback, file_problem, single_models
 from kairo_team.models.retries import ModelRetry
 from kairo_team.plugin_calls import failure_of
@@ -411,13 +412,18 @@ _Sender = _Overhearer | _PieceSender
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    """Return the reply, or raise `TypeError`. A usage of 0 counts as unknown, unless a cache answered."""
+    """Return the reply, or raise `TypeError`. A usage that no call can have counts as unknown.
+
+    So does a usage of 0, unless a cache answered: every reply takes tokens, and such a model would never reach a limit.
+    """
     if not isinstance(response, ModelResponse):
         raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
     usage = response.usage
-    if usage is None or usage.tokens or usage.dollars or response.billing.served.get("cache") == "hit":
+    if usage is None:
         return response
-    return replaced(response, usage=None)  # every reply takes tokens: such a model would never reach a limit
+    is_told = usage.tokens or usage.dollars or response.billing.served.get("cache") == "hit"
+    is_possible = usage.tokens <= MOST_TOKENS and usage.dollars <= MOST_DOLLARS
+    return response if is_told and is_possible else replaced(response, usage=None)
 
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:

@@ -129,12 +129,12 @@ def text_of(reply: ModelResponse) -> str:
 def reasoning_tokens(reply: ModelResponse) -> int:
     """Return the tokens of reasoning that the provider reports; they are part of the reply's tokens."""
     spent, details = reply.usage, reply.usage.details or {}
-    known = [
+    known = (
         getattr(spent, "output_reasoning_tokens", 0),
         details.get("reasoning_tokens"),
         details.get("thoughts_tokens"),
-    ]
-    return max(0, *(tokens for tokens in known if isinstance(tokens, int)))
+    )
+    return max((tokens for tokens in known if isinstance(tokens, int)), default=0)
 
 
 def with_ids(reply: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.errors import ModelCallError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _MOST_PAGES: Final = 600
 """Pages of a PDF that cannot be counted: the most that a provider takes."""
 _SECOND: Final = 50
 """Tokens of a second of sound; Google's are 32."""
+_WAV_HEAD: Final = 34
+"""Bytes of a WAV up to the end of what its length is read from."""
 _SLOWEST: Final = 750
 """Bytes of a second of sound, at least: Opus at 6 kbit/s."""
 _FRAME_SECOND: Final = 300
@@ -112,6 +115,24 @@ def _json_bytes(value: Mapping[str, Any]) -> int:
     """Return the length of the value as JSON."""
     # Everything beyond ASCII is escaped: this is the longest form.
     return len(json.dumps(value, default=repr))
+
+
+LENGTHS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
+"""The providers' names for the most tokens of a reply."""
+_COPIES: Final = ("n", "best_of")
+"""The providers' names for the number of replies."""
+
+
+def capped(fields: Any, most: int | None) -> Any:
+    """Return fields of a request, if they are a mapping, with length and number of replies reduced to what is held."""
+    if not is_mapping(fields):
+        return fields
+    caps: dict[object, int | None]
+    caps = {**dict.fromkeys(LENGTHS, most), **dict.fromkeys(_COPIES, 1)}
+    return {
+        name: min(value, cap) if isinstance(value, int | float) and (cap := caps.get(name)) is not None else value
+        for name, value in fields.items()
+    }
 
 
 def problem_with_file(model: ChatModel, file: File) -> str | None:
@@ -291,7 +312,7 @@ def _unpacked(data: bytes) -> Iterator[bytes | None]:
 
 def _seconds(data: bytes) -> float:
     """Return at least the seconds of a recording: of a WAV by its header, else at the lowest rate."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE" and data[12:16] == b"fmt ":
+    if len(data) >= _WAV_HEAD and data[:4] == b"RIFF" and data[8:12] == b"WAVE" and data[12:16] == b"fmt ":
         samples, rate = struct.unpack("<II", data[24:32])
         rates = (rate, samples * int.from_bytes(data[32:34], "little"))  # a wrong one must not make it short
         if all(rates):

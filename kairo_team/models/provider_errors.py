@@ -89,7 +89,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(error, ConnectionError):
         return ModelCallError("connection", model, connection_words(error), unspent=never_sent(error))
     # After the provider's errors: these come from reading a reply of an unexpected form.
-    if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
+    if isinstance(error, LookupError | AttributeError | TypeError | ValueError | AssertionError):
         return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
     if type(error).__module__.partition(".")[0] in _CLIENTS:
         return ModelCallError("unknown", model, f"{type(error).__name__}: {message_of(error)}")

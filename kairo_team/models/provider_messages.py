@@ -7,12 +7,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
-from kairo_team.budget import Usage
 from kairo_team.errors import known
 from kairo_team.files import File, media_type_of_name
-from kairo_team.messages import Billing
 from kairo_team.models.natives import native_reply, reasoning_tokens
-from kairo_team.models.readings import finish_of_word, may_be_thought, split_thoughts
+from kairo_team.models.readings import finish_of_word, may_be_thought, read_billing, read_usage, split_thoughts
 from kairo_team.models.tool_calls import arguments_text, sound
 
 if TYPE_CHECKING:
@@ -26,7 +24,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.tools import ToolDefinition
 
-    from kairo_team.messages import Message, ToolSpec
+    from kairo_team.budget import Usage
+    from kairo_team.messages import Billing, Message, ToolSpec
     from kairo_team.models.prompt_bounds import Rule
     from kairo_team.models.readings import Finish
 
@@ -184,15 +183,10 @@ def _reply(message: Message) -> ModelResponse:
     return ModelResponse([TextPart(message.text), *calls] if message.text or not calls else calls)
 
 
-def usage_of(reply: ModelResponse) -> Usage | None:
-    """Return the usage that the provider reports; None if it reports none, or an impossible one."""
+def usage_of(reply: ModelResponse, total: int = 0) -> Usage | None:
+    """Return the usage that the provider reports, and the `total` of `Asked`; None without one."""
     spent = reply.usage
-    if not (spent.input_tokens or spent.output_tokens):
-        return None
-    try:
-        return Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0))
-    except ValueError:
-        return None
+    return read_usage(spent.input_tokens, spent.output_tokens, total, spent.cost or Decimal(0))
 
 
 def finish_of(reply: ModelResponse) -> Finish:
@@ -208,13 +202,12 @@ def finish_of(reply: ModelResponse) -> Finish:
 def billing_of(reply: ModelResponse) -> Billing:
     """Return the facts that the price depends on: cached tokens, and the service that the provider reports."""
     spent, details = reply.usage, reply.provider_details or {}
-    return Billing(
+    return read_billing(
         spent.cache_read_tokens,
-        # The total includes those for an hour, which cost more.
-        max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
+        spent.cache_write_tokens,
         spent.cache_write_1h_tokens,
-        {name: word for name, word in details.items() if isinstance(word, str)},
         reasoning_tokens(reply),
+        {name: word for name, word in details.items() if isinstance(word, str)},
     )
 
 

@@ -21,8 +21,9 @@ from kairo_team.governance.pricing import listed_window
 from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.error_bodies import NOT_JSON, error_bodies_refused
+from kairo_team.models.error_bodies import Asked as Seen
 from kairo_team.models.natives import loses_thoughts, native_of, reader_of, text_of
-from kairo_team.models.prompt_bounds import before_sending, prompt_bound, refuse_files
+from kairo_team.models.prompt_bounds import before_sending, capped, prompt_bound, refuse_files
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     Pieces,
@@ -129,9 +130,9 @@ class ProviderModel:
         from pydantic_ai.direct import model_request
 
         asked = self._asked(request)
-        async with self._connected(request) as client:
+        async with self._connected(request) as (client, seen):
             reply = await model_request(client, asked.messages, **asked.options)
-        return self._response(reply)
+        return self._read(reply, seen)
 
     async def stream(
         self,
@@ -155,7 +156,7 @@ class ProviderModel:
         asked = self._asked(request)
         pieces = Pieces(on_text, on_thinking)
         try:
-            async with self._connected(request) as client:
+            async with self._connected(request) as (client, seen):
                 async with model_request_stream(client, asked.messages, **asked.options) as events:
                     async for event in events:
                         pieces.take(event)
@@ -164,7 +165,7 @@ class ProviderModel:
         except ModelCallError as error:
             error.partial = pieces.text
             raise
-        response = self._response(reply)
+        response = self._read(reply, seen)
         said = pieces.end(response.text)
         return response if said == response.text else replace(response, text=said)
 
@@ -192,12 +193,12 @@ class ProviderModel:
             await anyio.sleep_forever()
 
     @asynccontextmanager
-    async def _connected(self, request: ModelRequest) -> AsyncGenerator[Model[Any]]:
-        """Yield a client, and convert the provider's errors into ours."""
+    async def _connected(self, request: ModelRequest) -> AsyncGenerator[tuple[Model[Any], Seen]]:
+        """Yield a client and what is seen of its reply, and convert the provider's errors into ours."""
         async with self._client() as client:
             try:
-                with error_bodies_refused(self.name, getattr(client, "client", None)):
-                    yield client
+                with error_bodies_refused(self.name, getattr(client, "client", None)) as seen:
+                    yield client, seen
             except Exception as error:
                 meant = call_error(self.name, error)
                 if meant is None:
@@ -270,6 +271,8 @@ class ProviderModel:
         limits = [limit for limit in (request.max_tokens, settings.get("max_tokens")) if limit is not None]
         if limits:
             settings["max_tokens"] = min(limits)
+        if "extra_body" in settings:  # it goes over the other fields
+            settings["extra_body"] = capped(settings["extra_body"], settings.get("max_tokens"))
         if self._is_anthropic:
             if request.tools:  # a conversation with tools has further turns, which read the cache
                 settings.setdefault("cache", True)
@@ -301,11 +304,21 @@ class ProviderModel:
         is_google = any(kind.__name__ == "GoogleModel" for kind in type(self._model).__mro__)
         return not is_google or bool(profile.get("google_supports_tool_combination", False))
 
-    def _response(self, reply: ProviderReply) -> ModelResponse:
+    def _read(self, reply: ProviderReply, seen: Seen) -> ModelResponse:
+        """Return the reply; raises `ModelCallError` for one that is an error, or that cannot be read."""
+        try:
+            return self._response(reply, seen)
+        except Exception as error:
+            meant = call_error(self.name, error)  # clients do not check the types of what they pass on
+            if meant is None or meant is error:
+                raise
+            raise self._located(meant) from error
+
+    def _response(self, reply: ProviderReply, seen: Seen) -> ModelResponse:
         if reply.finish_reason == "error":
             said = (reply.provider_details or {}).get("finish_reason")
             raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or said or 'without a reason'}")
-        usage, finish = usage_of(reply), finish_of(reply)
+        usage, finish = usage_of(reply, seen.total), finish_of(reply)
         if finish == "content_filter" and not reply.parts and usage is None:  # Azure's client makes it of a status 400
             why = text_of(reply) or "the provider's filter refused the prompt"
             raise ModelCallError("content_filter", self.name, why, unspent=reply.provider_response_id is None)

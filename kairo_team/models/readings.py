@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
+from kairo_team.messages import Billing
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -67,13 +69,16 @@ _LATER: Final = re.compile(
 )
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[hms])")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+MOST_TOKENS: Final = 10**9
+MOST_DOLLARS: Final = 10**6
+"""More than any call can take: such a report is nonsense, and a journal has no room for its sum."""
 _MOST_WORDS: Final = 500
 """Longest kept part of a provider's error message, in characters."""
 
 
 def finish_of_word(word: str | None) -> Finish:
     """Return why a reply ended, from the provider's finish reason."""
-    plain = (word or "").lower()
+    plain = word.lower() if isinstance(word, str) else ""  # a client may pass on anything
     return "length" if plain in _CUT else "content_filter" if plain in _FILTERED else "stop"
 
 
@@ -161,6 +166,38 @@ def may_be_thought(text: str, last: int) -> bool:
         return any(tag.startswith(begun) for tag in _OPENED)  # a tag may be cut between two pieces
     # Only the new end is searched, with room for a tag across the cut: the whole text again would be quadratic.
     return _CLOSED.search(text, max(0, len(text) - last - _CLOSING)) is None
+
+
+def read_usage(prompt: object, completion: object, total: object = 0, dollars: Any = 0) -> Usage | None:
+    """Return the usage that a provider reports; None if it reports none, or an impossible one.
+
+    Some providers count reasoning in the total alone: all beyond the prompt is the reply's.
+    """
+    spent, replied = _count(prompt), _count(completion)
+    if spent is None or replied is None:
+        return None
+    replied = max(replied, (_count(total) or 0) - spent)
+    try:
+        return Usage(spent, replied, dollars) if spent or replied else None
+    except ValueError:  # of the dollars
+        return None
+
+
+def read_billing(
+    cached: object, written: object, written_1h: object = 0, reasoning: object = 0, served: Mapping[str, str] = EMPTY
+) -> Billing:
+    """Return the details that a provider reports; one that is not a count is 0. `written` includes `written_1h`."""
+    tokens, kept = _count(written) or 0, _count(written_1h) or 0
+    return Billing(_count(cached) or 0, max(0, tokens - kept), kept, dict(served), _count(reasoning) or 0)
+
+
+def _count(value: object) -> int | None:
+    """Return a whole number of tokens; None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MOST_TOKENS else None
 
 
 def wait_in(words: str) -> float | None:

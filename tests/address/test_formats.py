@@ -262,12 +262,33 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {"tool_choice": {"type": "x"}}, "tool_choice is of the type"),
     ("messages", {"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "'search_result'"),
     ("responses", {"previous_response_id": "r"}, "there is no reply 'r' at this address"),
+    ("responses", {"include": True}, "include must be a list"),
+    ("responses", {"include": [{}]}, "'include' cannot be carried"),
     ("responses", {"conversation": "c"}, "send the whole conversation"),
     ("responses", {"tools": [{"type": "web_search"}]}, "a tool of the type 'web_search'"),
     ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "an item of input"),
     # As Codex sends its tools to the models it knows.
     ("responses", {"input": [{"type": "additional_tools", "role": "developer", "tools": []}]}, "'additional_tools'"),
 ]
+
+
+OF_OTHER_FORMATS: list[tuple[str, dict[str, Any]]] = [
+    ("chat/completions", {"input": "another question"}),
+    ("chat/completions", {"previous_response_id": "r"}),
+    ("chat/completions", {"system": "another instruction"}),
+    ("chat/completions", {"thread": {"type": "existing", "id": "t"}}),
+    ("chat/completions", {"plugins": [{"id": "web"}]}),
+    ("messages", {"n": 50}),
+    ("messages", {"best_of": 50}),
+    ("messages", {"instructions": "another instruction"}),
+    ("messages", {"web_search_options": {"x": 1}}),
+    ("messages", {"generationConfig": {"candidateCount": 8}}),
+    ("responses", {"messages": [{"role": "user", "content": "another question"}]}),
+    ("responses", {"n": 50}),
+    ("responses", {"prediction": {"type": "content", "content": "much"}}),
+]
+"""Fields that a provider of another format would read in place of what was counted and guarded, or on top of it."""
+REFUSED += [(path, fields, f"{next(iter(fields))!r} cannot be carried") for path, fields in OF_OTHER_FORMATS]
 
 
 @pytest.mark.parametrize(("path", "fields", "sentence"), REFUSED)
@@ -286,6 +307,23 @@ async def test_what_cannot_be_carried_is_refused_with_a_sentence(
     assert isinstance(error, APIStatusError)
     assert (error.status_code, model.calls) == (400, [])
     assert sentence in error.message
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+async def test_no_field_brings_another_model_a_longer_reply_or_hides_the_usage(path: str) -> None:
+    """OpenRouter's `models` and Anthropic's `fallbacks` are other models, as is the `model` of a request."""
+    more = {"models": ["dear"], "fallbacks": [{"model": "dear"}], "stream_options": {"include_usage": False}, "n": 1}
+    limits = {"max_tokens": 9, "max_new_tokens": 7_000, "num_predict": 8_000}
+    body = {"input": "hi"} if path == "responses" else {"messages": HI}
+
+    async def use(address: ModelAddress) -> None:
+        async with openai_at(address) as client:
+            await client.post(f"/{path}", body={"model": "m", **body, **more, **limits}, cast_to=object)
+
+    model = says("Fine.")
+    _, raised = await work(use, model)
+    assert raised == []
+    assert [(call.max_tokens, dict(call.settings)) for call in model.calls] == [(9, {})]
 
 
 async def test_a_refusal_of_messages_has_the_shape_of_its_format() -> None:

@@ -64,7 +64,9 @@ def test_usage_is_what_the_reply_says() -> None:
     shown = response_view(AIMessage("x", usage_metadata=USED, response_metadata={"model_name": "m"}))
     assert (shown.usage, shown.billing, shown.model) == (kt.Usage(100, 20), Billing(60, 5), "m")
     assert response_view(AIMessage("x")).usage is None
-    assert response_view(AIMessage("x"), {"prompt_tokens": 3, "completion_tokens": 2}).usage == kt.Usage(3, 2)
+    assert response_view(
+        AIMessage("x"), {"token_usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    ).usage == kt.Usage(3, 2)
 
 
 def test_a_call_is_shown_with_its_name_its_limit_its_tools_and_its_settings() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("langgraph", reason="the extra `langgraph` is not installed"
 pytest.importorskip("langchain_openai", reason="the library is not installed")
 pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
 from langchain_openai import ChatOpenAI
 from openai import APIStatusError, AsyncOpenAI
 from pydantic import SecretStr
@@ -30,6 +30,7 @@ from kairo_team.agents.langgraph import LangGraphAgent, governed, governed_tool_
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.models.providers import ProviderModel
 from kairo_team.testing import forbid_real_models
 from kairo_team.testing.clocks import Backend
 from tests.agents.langgraph_double import asking, graph_of
@@ -135,6 +136,69 @@ async def test_what_a_provider_says_of_a_call_is_what_is_booked(make: Any) -> No
     assert (sent[0].get("max_tokens") or sent[0]["max_completion_tokens"]) < 600
 
 
+EXTRA: dict[str, Any] = {"max_completion_tokens": 99_999, "max_tokens": 99_999.0, "n": 3, "top_k": 7}
+"""Fields that go to the provider as they are, over those of the client."""
+
+
+def mini_with_more(answer: Answer) -> kt.MiniAgent:
+    provider = OpenAIProvider(openai_client=client(answer))
+    model = ProviderModel("openai:m", OpenAIChatModel("m", provider=provider))
+    return kt.MiniAgent(model, settings={"extra_body": EXTRA})
+
+
+def pydantic_ai_with_more(answer: Answer) -> PydanticAIAgent:
+    model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client(answer)))
+    return PydanticAIAgent(PydanticAgent(model, model_settings={"extra_body": EXTRA}))
+
+
+def openai_with_more(answer: Answer) -> OpenAIAgent:
+    model = OpenAIChatCompletionsModel("m", client(answer))
+    return OpenAIAgent(Agent("a", model=model, model_settings=ModelSettings(extra_body=EXTRA)))
+
+
+def langgraph_with_more(answer: Answer) -> LangGraphAgent:
+    model = chat(answer).model_copy(update={"extra_body": EXTRA, "n": 3, "model_kwargs": {"max_tokens": 99_999}})
+    return LangGraphAgent(graph_of(asking(governed(model))))
+
+
+def langgraph_with_more_in_the_call(answer: Answer) -> LangGraphAgent:
+    async def node(state: Any) -> Any:
+        return {"messages": [await governed(chat(answer)).ainvoke(state["messages"], n=3, extra_body=EXTRA)]}
+
+    return LangGraphAgent(graph_of(node))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        mini_with_more,
+        pydantic_ai_with_more,
+        openai_with_more,
+        langgraph_with_more,
+        langgraph_with_more_in_the_call,
+    ],
+)
+async def test_no_extra_field_brings_a_longer_reply_or_several(make: Any) -> None:
+    answer, asked = one_after_the_other(completion("stop", content="hello"))
+    result = await Stage(make(answer)).run(kt.Budget(tokens=600))
+    assert result.output == "hello"
+    (sent,) = asked
+    limits = [sent[name] for name in ("max_tokens", "max_completion_tokens") if sent.get(name) is not None]
+    assert 0 < max(limits) < 600
+    assert (sent.get("n", 1), sent["top_k"]) == (1, 7)
+
+
+async def test_several_replies_that_only_a_graph_can_ask_for_are_held() -> None:
+    answer, asked = one_after_the_other(completion("stop", content="hello"))
+
+    def make(copies: int) -> LangGraphAgent:
+        return LangGraphAgent(graph_of(asking(chat(answer).model_copy(update={"n": copies, "max_tokens": 400}))))
+
+    assert (await Stage(make(2)).run(kt.Budget(tokens=2_000))).output == "hello"
+    result = await Stage(make(5)).run(kt.Budget(tokens=2_000))
+    assert (result.output, len(asked), result.usage.tokens) == (None, 1, 0)
+
+
 # ---------------------------------------------------------------- why a reply ended
 
 
@@ -167,6 +231,21 @@ async def test_third_o34_a_text_that_the_provider_says_was_cut_off_is_partial(ma
     result = await stage.run(kt.Budget(tokens=100_000))
     assert stage.output.artifact == kt.Artifact("half", partial=True)
     assert result.status is kt.TeamStatus.DEGRADED
+
+
+@pytest.mark.parametrize("choices", [-1, {"a": 1}, "x", []])
+@pytest.mark.parametrize("make", GOVERNED)
+async def test_choices_that_are_not_a_list_are_an_error_of_the_model(make: Any, choices: Any) -> None:
+    answer, _ = one_after_the_other(completion("stop", content="hello") | {"choices": choices})
+    result = await Stage(make(answer)).run(kt.Budget(tokens=100_000))
+    assert "it has no choices" in (result.outcomes[0].error or "")
+
+
+async def test_a_finish_reason_that_is_not_a_word_says_nothing() -> None:
+    garbled: Any = -1
+    answer, _ = one_after_the_other(completion(garbled, content="hello"))
+    for make in (of_openai, of_langgraph):
+        assert (await Stage(make(answer)).run(kt.Budget(tokens=100_000))).output == "hello"
 
 
 @pytest.mark.parametrize("message", [{"content": "half"}, {"refusal": "I will not."}])

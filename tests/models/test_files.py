@@ -231,6 +231,22 @@ def test_the_rate_of_a_recording_is_the_lowest_that_its_header_allows() -> None:
     assert file_bound(wav(8_000, 16_000)) == file_bound(wav(8_000, 2**32 - 1)) == file_bound(wav(2**32 - 1, 16_000))
 
 
+HEADS = {
+    "a.wav": b"RIFF\x24\0\0\0WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8_000, 16_000, 2, 16) + b"data",
+    "a.png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 100, 100),
+    "a.gif": b"GIF89a\x10\0\x10\0",
+    "a.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(11) + b"\xff\xc0\0\x11\x08\0\x10\0\x10\x03",
+    "a.webp": b"RIFF\x24\0\0\0WEBPVP8X" + bytes(20),
+    "a.pdf": b"%PDF-1.5 /ObjStm /Length 3>>stream\n" + zlib.compress(b"<</Type /Page>>") + b"endstream",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_file_that_was_cut_anywhere_has_a_bound(name: str) -> None:
+    head = HEADS[name]
+    assert all(file_bound(kt.File(data=head[:end], name=name)) >= 200 for end in range(1, len(head) + 1))
+
+
 def _files_in(value: Any) -> Iterator[kt.File]:
     """The files of a recorded request; those that a provider keeps under an id are not ours to bound."""
     match value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -53,6 +54,25 @@ async def test_third_o16_nothing_is_charged_as_the_whole_hold_is(usage: kt.Usage
     assert (response.usage, streamed.usage) == (None, None)
     held = 2 * (len("one two") + 16 + 32 + 8)
     assert governor.usage.tokens == held
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "usage",
+    [kt.Usage(10**30), kt.Usage(5, 10**5_000), kt.Usage(5, 5, Decimal(10**14))],
+    ids=["tokens", "more tokens", "dollars"],
+)
+async def test_more_than_any_call_can_take_is_nonsense_and_harms_no_journal(usage: kt.Usage, tmp_path: Path) -> None:
+    """SQL has no room for it, and a sum of it is no float: the run could not be recorded."""
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    agent = kt.MiniAgent(Own(usage))
+    team = kt.Team("t", [kt.Member("m", agent)], runtime=kt.Runtime(journal=journal))
+    result = await kt.run(team, "Go.", budget=kt.Budget(tokens=9_000))
+    assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "Fine.")
+    assert 0 < result.usage.tokens <= 9_000
+    assert not result.usage.dollars
+    (kept,) = journal.runs()
+    assert kept.state == "completed"
 
 
 async def test_third_o16_such_a_model_reaches_the_limit_of_its_run() -> None:

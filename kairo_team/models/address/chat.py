@@ -23,6 +23,7 @@ from kairo_team.models.address.parts import (
     file_from_base64,
     file_from_url,
     objects,
+    refuse_fields,
     request_of,
     settings_of,
     thoughts_of,
@@ -36,19 +37,9 @@ if TYPE_CHECKING:
     from kairo_team.models.address.parts import Piece, Stream
 
 LABELS: Final = frozenset(
-    {"model", "user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "store"}
+    {"user", "safety_identifier", "metadata", "prompt_cache_key", "prompt_cache_retention", "store"}
 )
 """Fields about the call that change no reply: they are accepted and not sent on."""
-_REFUSED: Final = {
-    "functions": "give the functions as tools",
-    "function_call": "give the functions as tools, with a tool_choice",
-    "audio": "replies are text",
-    "prediction": "its tokens are billed outside the limit of the reply",
-    "web_search_options": "the provider's own tools cannot be limited",
-    "best_of": "one reply is made for each request",
-    "logprobs": "the reply has no probabilities",
-    "top_logprobs": "the reply has no probabilities",
-}
 
 
 class Chat:
@@ -57,9 +48,6 @@ class Chat:
     def read(self, body: Json, provider: str) -> Asked:
         """Return the request; raises `Refused` for one that cannot be carried."""
         rest = dict(body)  # read fields are taken out; the rest goes to the provider
-        refuse_fields(rest, _REFUSED)
-        if rest.pop("n", None) not in (None, 1):
-            raise cannot("n", "one reply is made for each request")
         if rest.pop("modalities", None) not in (None, ["text"]):
             raise cannot("modalities", "replies are text")
         stream = bool(rest.pop("stream", False))
@@ -129,13 +117,6 @@ class _Chunks:
             # OpenAI sends usage in a chunk without choices.
             sent += event(self._head | {"choices": [], "usage": usage_of(response)})
         return sent + "data: [DONE]\n\n"
-
-
-def refuse_fields(rest: Json, refused: dict[str, str]) -> None:
-    """Take fields that cannot be carried out of a body; raises `Refused` if one of them asks for something."""
-    for name, why in refused.items():
-        if rest.pop(name, None):
-            raise cannot(name, why)
 
 
 def choice_of(rest: Json) -> Json:

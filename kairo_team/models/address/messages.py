@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team._util.frozen import thaw
 from kairo_team.files import File
 from kairo_team.messages import Message, ToolCall, ToolSpec
-from kairo_team.models.address.chat import refuse_fields
 from kairo_team.models.address.parts import (
     Asked,
     Json,
@@ -35,12 +34,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
     from kairo_team.models.address.parts import Piece, Stream
 
-_LABELS: Final = frozenset({"model", "metadata", "cache_control"})
-_REFUSED: Final = {
-    "thread": "nothing is kept between two requests: send the whole conversation",
-    "mcp_servers": "the provider's own tools cannot be limited",
-    "container": "the provider's own tools cannot be limited",
-}
+_LABELS: Final = frozenset({"metadata", "cache_control"})
 _REASONS: Final = {"length": "max_tokens", "content_filter": "refusal", "stop": "end_turn"}
 # Clients send a thinking block back only with a signature; the real one stays with the reply that is kept here.
 _SIGNATURE: Final = "kept-by-the-governed-address"
@@ -54,7 +48,6 @@ class Messages:
     def read(self, body: Json, provider: str) -> Asked:
         """Return the request; raises `Refused` for one that cannot be carried."""
         rest = dict(body)
-        refuse_fields(rest, _REFUSED)
         stream = bool(rest.pop("stream", False))
         system = rest.pop("system", None)
         messages = [] if not system else [Message.system(_text(system, "system"))]

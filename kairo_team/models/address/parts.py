@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
@@ -14,6 +14,7 @@ from kairo_team._util.reply_json import read_json
 from kairo_team.errors import known
 from kairo_team.files import File
 from kairo_team.messages import Message, ModelRequest, ToolSpec
+from kairo_team.models.prompt_bounds import LENGTHS
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
@@ -24,7 +25,29 @@ CARRIED: Final = frozenset(
     {"temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "service_tier"}
 )
 """Fields that are settings of the same name."""
-LENGTHS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_IGNORED: Final = frozenset({"model", "models", "fallbacks", "stream_options"})
+"""Fields that no provider gets: the model of the address answers, whatever model a request names."""
+_ONE: Final = "one reply is made for each request"
+_KEPT: Final = "nothing is kept between two requests: send the whole conversation"
+_THEIR_TOOLS: Final = "the provider's own tools cannot be limited"
+_OTHERS: Final = "it belongs to another format, and would replace what was counted and guarded"
+# A provider may read the fields of every format, so all formats refuse them.
+_REFUSED: Final[Mapping[str, str]] = {
+    "n": _ONE,
+    "best_of": _ONE,
+    "functions": "give the functions as tools",
+    "function_call": "give the functions as tools, with a tool_choice",
+    "audio": "replies are text",
+    "prediction": "its tokens are billed outside the limit of the reply",
+    "logprobs": "the reply has no probabilities",
+    "top_logprobs": "the reply has no probabilities",
+    "background": "a call ends with its request",
+    **dict.fromkeys(("thread", "conversation", "prompt", "previous_response_id"), _KEPT),
+    **dict.fromkeys(("web_search_options", "plugins", "mcp_servers", "container", "max_tool_calls"), _THEIR_TOOLS),
+    **dict.fromkeys(("messages", "input", "instructions", "system", "contents", "generationConfig"), _OTHERS),
+    "generation_config": _OTHERS,
+}
+"""Fields that cannot be carried, with the reason; those that a format reads were taken out of the body before."""
 EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -117,13 +140,18 @@ def an_object(value: Any, where: str) -> Json:
     return cast("Json", value)
 
 
-def objects(value: Any, where: str) -> list[Json]:
-    """Return a list of JSON objects; of None, an empty one."""
+def a_list(value: Any, where: str) -> list[Any]:
+    """Return a list; of None, an empty one."""
     if value is None:
         return []
     if not is_list(value):
         raise Refused(f"{where} must be a list, not {value!r:.80}")
-    return [an_object(one, f"{where}[{at}]") for at, one in enumerate(value)]
+    return value
+
+
+def objects(value: Any, where: str) -> list[Json]:
+    """Return a list of JSON objects; of None, an empty one."""
+    return [an_object(one, f"{where}[{at}]") for at, one in enumerate(a_list(value, where))]
 
 
 def a_text(value: Any, where: str) -> str:
@@ -155,12 +183,22 @@ def check_kind(kind: object, allowed: Iterable[str], where: str) -> None:
         raise Refused(f"{where} of the type {kind!r} cannot be carried by the governed address, only {known(allowed)}")
 
 
-def settings_of(rest: Json, labels: Iterable[str], more: Mapping[str, Any]) -> Json:
+def refuse_fields(rest: Json, refused: Mapping[str, str] = _REFUSED) -> None:
+    """Take fields that cannot be carried out of a body; raises `Refused` if one of them asks for something."""
+    for name, why in refused.items():
+        given = rest.pop(name, None)
+        if given and not (why is _ONE and given == 1):
+            raise cannot(name, why)
+
+
+def settings_of(rest: Json, labels: Collection[str], more: Mapping[str, Any]) -> Json:
     """Return the settings of what is left of a body: fields that no one here knows go to the provider as they are.
 
-    `labels` are about the call and not about its reply: they are not sent on.
+    `labels` are about the call and not about its reply: they are not sent on. Raises `Refused` for a field that cannot
+    be carried.
     """
-    rest = {name: value for name, value in rest.items() if value is not None and name not in labels}
+    refuse_fields(rest)
+    rest = {name: value for name, value in rest.items() if value is not None and name not in {*labels, *_IGNORED}}
     settings = {name: rest.pop(name) for name in list(rest) if name in CARRIED} | dict(more)
     return settings | ({"extra_body": rest} if rest else {})
 

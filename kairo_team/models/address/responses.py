@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.files import File
 from kairo_team.messages import Message, ToolCall, ToolSpec
-from kairo_team.models.address.chat import LABELS, Chat, choice_of, refuse_fields
+from kairo_team.models.address.chat import LABELS, Chat, choice_of
 from kairo_team.models.address.parts import (
     Asked,
     Json,
     Refused,
     a_length,
+    a_list,
     a_text,
     an_object,
     cannot,
@@ -36,16 +37,6 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelResponse
     from kairo_team.models.address.parts import Piece, Stream
 
-_LABELS: Final = LABELS | {"stream_options", "include"}
-_KEPT: Final = "nothing is kept between two requests: send the whole conversation"
-_REFUSED: Final = {
-    "conversation": _KEPT,
-    "prompt": _KEPT,
-    "background": "a call ends with its request",
-    "top_logprobs": "the reply has no probabilities",
-    "max_tool_calls": "the provider's own tools cannot be limited",
-    "context_management": _KEPT,
-}
 _MESSAGE: Final = (None, "message")
 """Types of an item with a role that is a message; Codex has items with a role that carry tools."""
 _CUT: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -57,14 +48,15 @@ class Responses:
     def read(self, body: Json, provider: str) -> Asked:
         """Return the request; raises `Refused` for one that cannot be carried."""
         rest = dict(body)
-        refuse_fields(rest, _REFUSED)
         # OpenAI stores a reply unless it is asked not to, and a later request may name it.
         name = "" if rest.get("store") is False else f"resp_{secrets.token_hex(12)}"
         after = rest.pop("previous_response_id", None)
         if rest.pop("truncation", None) not in (None, "disabled"):
             raise cannot("truncation", "a conversation is sent whole")
+        if rest.pop("context_management", None):
+            raise cannot("context_management", "a conversation is sent whole")
         # Clients ask for encrypted reasoning as a matter of course; reasoning goes back without it (`Natives`).
-        if set(rest.get("include") or ()) - {"reasoning.encrypted_content"}:
+        if any(one != "reasoning.encrypted_content" for one in a_list(rest.pop("include", None), "include")):
             raise cannot("include", "the reply has nothing of that")
         stream = bool(rest.pop("stream", False))
         instructions, items = rest.pop("instructions", None), rest.pop("input", None)
@@ -75,7 +67,7 @@ class Responses:
         schema = _schema(rest)
         more = effort_setting(reasoning.get("effort"), "reasoning.effort") | choice_of(rest)
         most = a_length(rest)
-        request = request_of(messages, tools, schema, most, settings_of(rest, _LABELS, more))
+        request = request_of(messages, tools, schema, most, settings_of(rest, LABELS, more))
         shows = bool(reasoning.get("summary"))
         after = None if after is None else a_text(after, "previous_response_id")
         return Asked(
