@@ -288,7 +288,7 @@ OF_OTHER_FORMATS: list[tuple[str, dict[str, Any]]] = [
     ("responses", {"prediction": {"type": "content", "content": "much"}}),
 ]
 """Fields that a provider of another format would read in place of what was counted and guarded, or on top of it."""
-REFUSED += [(path, fields, f"{next(iter(fields))!r} cannot be carried") for path, fields in OF_OTHER_FORMATS]
+REFUSED.extend((path, fields, f"{next(iter(fields))!r} cannot be carried") for path, fields in OF_OTHER_FORMATS)
 
 
 @pytest.mark.parametrize(("path", "fields", "sentence"), REFUSED)
