@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,25 @@ async def test_of_many_files_only_so_many_are_listed(tmp_path: Path, monkeypatch
         html = await browser.read("/run", id="run-1")
         assert html.partition("<h2>Files")[2].count("<img ") == 3
         assert "2 more files are not shown." in html
+    journal.close()
+
+
+async def test_a_value_of_a_class_that_is_not_imported_hides_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pens_of_a_member.py").write_text(
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Pen:\n    color: str\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    pen: Any = importlib.import_module("pens_of_a_member").Pen("red")
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    team = kt.Team("desk", [kt.Member("drawer", lambda _: kt.Artifact("Drawn.", data=pen, files=[PHOTO]))])
+    plan = kt.TaskGraph([kt.Task("draw", "Draw.")])
+    await kt.run(team, "Draw.", plan=plan, run_id="run-1", runtime=kt.Runtime(journal=journal))
+    monkeypatch.delitem(sys.modules, "pens_of_a_member")
+    async with Browser(journal) as browser:
+        for path in ("/run?id=run-1", "/run/task?id=run-1&task=draw"):
+            assert "photo.png" in await browser.read(path)
     journal.close()
 
 
