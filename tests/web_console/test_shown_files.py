@@ -161,7 +161,7 @@ async def test_a_value_of_a_class_that_is_not_imported_hides_no_file(
     (tmp_path / "pens_of_a_member.py").write_text(
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Pen:\n    color: str\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     pen: Any = importlib.import_module("pens_of_a_member").Pen("red")
     journal = kt.SqliteJournal(tmp_path / "runs.db")
     team = kt.Team("desk", [kt.Member("drawer", lambda _: kt.Artifact("Drawn.", data=pen, files=[PHOTO]))])
