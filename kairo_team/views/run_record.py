@@ -189,12 +189,17 @@ def recorded_events(journal: SqlJournal, run_id: str) -> Iterator[Event]:
         yield from read_pages(connection, run_id, (row["body"] for row in connection.execute(sql, (run_id,))))
 
 
-def recorded_attempts(journal: SqlJournal, run_id: str) -> Iterator[Attempt]:
-    """Yield the ends of a run's attempts, in the order they were recorded, with secrets of artifacts masked."""
-    sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
+def recorded_attempts(journal: SqlJournal, run_id: str, task_id: str | None = None) -> Iterator[Attempt]:
+    """Yield the ends of a run's attempts, in the order they were recorded, with secrets of artifacts masked.
+
+    With `task_id`, the attempts of this task alone, and no other is read.
+    """
+    sql = "SELECT key, value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
     look_at, what = journal.database.look_at, f"an attempt of run {run_id!r}"
     with journal.database.reading() as connection:
         for row in connection.execute(sql, (run_id,)):
+            if task_id not in (None, _task_of(row["key"])):
+                continue
             made = look_at(row["value"], object, what, outline)
             if isinstance(made, Attempt):
                 yield _as_shown(made)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kairo_team.web_console.made_files import last_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from kairo_team.human import HumanRequest
@@ -95,6 +96,7 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
     The oldest question comes first, deferred ones come last.
     """
     runs: dict[str, tuple[RecordedRun, ...]] = {}
+    made = cache(source.files)  # a run may ask a hundred questions, and its files are found among all its attempts
     found: list[OpenQuestion] = []
     for one in source.pending(run_id):
         asked = one.asked
@@ -102,7 +104,7 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
             runs[asked.run_id] = tuple(_outwards(source, asked.run_id))
         asking, outermost = runs[asked.run_id][0], runs[asked.run_id][-1]
         changes, hint = compare(asked.before, asked.subject) if asked.before else None, source.resume_hint(outermost)
-        files, more = _files(source, asked)
+        files, more = _files(made, asked)
         found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, hint, changes, files, more))
     return tuple(found)
 
@@ -116,11 +118,12 @@ def _outwards(source: Source, run_id: str) -> Iterator[RecordedRun]:
         name = run.parent
 
 
-def _files(source: Source, question: HumanRequest) -> tuple[Sequence[MadeFile], int]:
+def _files(made: Callable[[str], Sequence[MadeFile]], question: HumanRequest) -> tuple[Sequence[MadeFile], int]:
     """Return the files of the artifact that a question is about, and how many more there are."""
     if question.kind != "review":
         return (), 0
-    return last_files(one for one in source.files(question.run_id) if one.file.digest in question.subject)
+    of_task = (one for one in made(question.run_id) if one.task_id == question.task_id)
+    return last_files(one for one in of_task if one.file.digest in question.subject)
 
 
 def compare(before: str, after: str) -> Changes:

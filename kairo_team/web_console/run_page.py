@@ -436,8 +436,8 @@ def _with_texts(story: RunStory, task_id: str, source: Source, run_id: str) -> t
         elif event.attempt in by_number and event.body is not None:
             by_number[event.attempt].artifact = str(event.body.get("text", ""))
     add_attempts(task, source.attempts(run_id, task_id))
-    result = source.result(run_id)
-    add_outcomes(whole, [one for one in result.outcomes if one.task_id == task_id] if result is not None else ())
+    result = source.result(run_id, [task_id])
+    add_outcomes(whole, result.outcomes if result is not None else ())
     return whole, task
 
 

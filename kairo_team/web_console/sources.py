@@ -32,7 +32,7 @@ from kairo_team.views.run_record import (
 from kairo_team.web_console.made_files import MadeFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from kairo_team.budget import Budget
     from kairo_team.durable.accounts import Account
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 _A_FILE: Final = '{"~":"file"'
 """How a record of a file begins."""
-_A_TEXT: Final = '{"type":"content",'
-"""How the line of an event with a text begins."""
+_A_TEXT: Final = ('{"type":"content",', '{"type": "content",')
+"""How the line of an event with a text begins; the second one, if the text has half of a surrogate pair."""
 _REMEMBERED: Final = 64
 """Runs whose unchanging values are kept."""
 
@@ -175,8 +175,8 @@ class Source(Protocol):
         """Return the recorded attempts of a task, if this process can mask the secrets of their run."""
         return ()
 
-    def result(self, run_id: str) -> TeamResult | None:
-        """Return the result of the last session, if it is recorded."""
+    def result(self, run_id: str, tasks: Collection[str] = ()) -> TeamResult | None:
+        """Return the result of the last session, if it is recorded, with the outcomes of these tasks alone."""
         return None
 
     def inside(self, run_id: str) -> Sequence[RunInside]:
@@ -354,19 +354,22 @@ class JournalSource(Source):
         """Return the texts of the work on a task."""
         sql = "SELECT body FROM event WHERE run_id = ? AND body LIKE ? ORDER BY last"
         with self._journal.database.reading() as connection:
-            rows = connection.execute(sql, (run_id, f"%{_A_TEXT}%")).fetchall()
-            # Only the lines with texts are parsed: a page has the other events of its step too.
-            pages = ["\n".join(one for one in row["body"].split("\n") if one.startswith(_A_TEXT)) for row in rows]
+            # Only the lines that name the task are parsed: a run may have the texts of thousands.
+            named = f'"{task_id}"'
+            pages = (
+                "\n".join(one for one in row["body"].split("\n") if one.startswith(_A_TEXT) and named in one)
+                for row in connection.execute(sql, (run_id, '%{"type":%"content",%'))
+            )
             found = [*read_pages(connection, run_id, filter(None, pages))]
         return [one for one in found if isinstance(one, Content) and one.task_id == task_id and one.of != "piece"]
 
     def attempts(self, run_id: str, task_id: str) -> Sequence[Attempt]:
         """Return the recorded attempts of a task, with secrets masked."""
-        return [one for one in recorded_attempts(self._journal, run_id) if one.task_id == task_id]
+        return [*recorded_attempts(self._journal, run_id, task_id)]
 
-    def result(self, run_id: str) -> TeamResult | None:
-        """Return the result of the last session."""
-        return recorded_result(self._journal, run_id)
+    def result(self, run_id: str, tasks: Collection[str] = ()) -> TeamResult | None:
+        """Return the result of the last session, with the outcomes of these tasks alone."""
+        return recorded_result(self._journal, run_id, tasks)
 
     def inside(self, run_id: str) -> Sequence[RunInside]:
         """Return the runs inside the tasks of a run."""
@@ -395,7 +398,7 @@ class JournalSource(Source):
 
     def _read_names(self, run_id: str, _state: str, _updated_at: float) -> Mapping[File, File]:
         """Return the files of a result by themselves; state and last change are the cache key."""
-        result = self._journal.result(run_id)
+        result = recorded_result(self._journal, run_id)  # `journal.result` needs the classes of members' values
         made = [one.artifact for one in (() if result is None else result.outcomes) if one.artifact is not None]
         return {file: file for artifact in made for file in artifact.files}
 

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="the console needs the extra console")
 
 import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.web_console.access import FAILURES
 from tests.browsing import OPEN_ALL, barriers, new_context
 from tests.web_console.running import HOSTILE, TOKEN, begin
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 DARK: dict[str, Any] = {"color_scheme": "dark"}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 800}}
 SCREENS: dict[str, dict[str, Any]] = {"light": {}, "dark": DARK, "phone": PHONE, "dark phone": DARK | PHONE}
+LONG_ID, WORD = "x" * 200, "W" * 2_000
 PAGES = {
     "runs": "",
     "no runs that fit": "?q=nothing",
@@ -92,6 +94,55 @@ def test_pages_without_runs_or_a_session_have_no_barrier(chromium: Any, tmp_path
         assert stranger.locator("h1").inner_text() == "Refused"
         found += check(stranger, axe, "too many wrong tokens")
         context.close()
+    journal.close()
+    assert found == []
+
+
+class Escalates:
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        finding = kt.Finding(WORD, observed=WORD, expected=WORD)
+        return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, WORD, findings=[finding])
+
+
+async def say_long_words(journal: kt.SqliteJournal) -> None:
+    """Record two runs of a task with the longest words: one waits for a person, the other fails."""
+
+    def say(assignment: kt.Assignment) -> str:
+        if assignment.goal == "fail":
+            raise ValueError(WORD)
+        return WORD
+
+    plan = kt.TaskGraph([kt.Task(LONG_ID, WORD), kt.Task("after", WORD, depends_on=[LONG_ID])])
+    coordinator = ExpertTeamCoordinator(evaluator=Escalates(), failure_policy=FailurePolicy(retries=0))
+    team = kt.Team(WORD[:100], [kt.Member(WORD[:100], say)], coordinator=coordinator)
+    async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+        for run_id, goal in ((LONG_ID, WORD), ("fails", "fail")):
+            await kt.run(team, kt.TeamExecutionRequest(goal, plan=plan, run_id=run_id), runtime=runtime)
+
+
+@pytest.mark.parametrize("screen", ["light", "phone"])
+def test_no_word_is_too_long_for_a_screen(chromium: Any, tmp_path: Path, screen: str) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    alone(say_long_words, journal)
+    pages = [
+        "",
+        "questions",
+        f"run?id={LONG_ID}",
+        "run?id=fails",
+        f"compare?a={LONG_ID}&b=fails",
+        f"compare?a={LONG_ID}",
+    ]
+    pages += [f"run/task?id={run}&task={LONG_ID}" for run in (LONG_ID, "fails")]
+    pages += [f"run?id={run}#task={LONG_ID}" for run in (LONG_ID, "fails")]
+    found: list[str] = []
+    with kt.console(journal) as console, person(chromium, console.link, **SCREENS[screen]) as page:
+        for path in pages:
+            page.goto(console.link.partition("?")[0] + path)
+            if "#" in path:
+                page.reload()
+                page.locator("#chosen h2").wait_for()
+            page.evaluate(OPEN_ALL)
+            found += [path] * (page.evaluate(SIDEWAYS) > 0)
     journal.close()
     assert found == []
 

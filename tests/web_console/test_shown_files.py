@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ httpx = pytest.importorskip("httpx", reason="the tests of the console need httpx
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
 from kairo_team.human import subject_of  # noqa: E402
 from kairo_team.web_console import made_files  # noqa: E402
+from kairo_team.web_console.open_questions import open_questions  # noqa: E402
 from kairo_team.web_console.runtime_source import RuntimeSource  # noqa: E402
+from kairo_team.web_console.sources import JournalSource  # noqa: E402
 from tests.models.test_files import AT_URL, PAPER, PHOTO, png  # noqa: E402
 from tests.web_console.running import HOSTILE, TOKEN, Browser, words  # noqa: E402
 from tests.web_console.test_server import visit  # noqa: E402
@@ -125,6 +129,48 @@ async def test_of_many_files_only_so_many_are_listed(tmp_path: Path, monkeypatch
         html = await browser.read("/run", id="run-1")
         assert html.partition("<h2>Files")[2].count("<img ") == 3
         assert "2 more files are not shown." in html
+    journal.close()
+
+
+async def test_the_files_of_a_run_are_looked_for_once_for_all_its_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    plan = kt.TaskGraph([kt.Task(name, "Draw.") for name in ("draw", "paint", "print")])
+    member = kt.Member("drawer", lambda _: kt.Artifact("Drawn.", files=[PHOTO]))
+    team = kt.Team("desk", [member], coordinator=kt.ExpertTeamCoordinator(evaluator=Escalates()))
+    async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+        await kt.run(team, "Draw.", plan=plan, run_id="run-1", runtime=runtime)
+    source, looked = JournalSource(journal), list[str]()
+    files = source.files
+
+    def found(run_id: str) -> Any:
+        looked.append(run_id)
+        return files(run_id)
+
+    monkeypatch.setattr(source, "files", found)
+    asked = open_questions(source)
+    assert [[file.task_id for file in one.files] for one in asked] == [[one.asked.task_id] for one in asked]
+    assert looked == ["run-1"]
+    journal.close()
+
+
+async def test_a_value_of_a_class_that_is_not_imported_hides_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pens_of_a_member.py").write_text(
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Pen:\n    color: str\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    pen: Any = importlib.import_module("pens_of_a_member").Pen("red")
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    team = kt.Team("desk", [kt.Member("drawer", lambda _: kt.Artifact("Drawn.", data=pen, files=[PHOTO]))])
+    plan = kt.TaskGraph([kt.Task("draw", "Draw.")])
+    await kt.run(team, "Draw.", plan=plan, run_id="run-1", runtime=kt.Runtime(journal=journal))
+    monkeypatch.delitem(sys.modules, "pens_of_a_member")
+    async with Browser(journal) as browser:
+        for path in ("/run?id=run-1", "/run/task?id=run-1&task=draw"):
+            assert "photo.png" in await browser.read(path)
     journal.close()
 
 

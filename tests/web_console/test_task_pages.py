@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -16,7 +17,11 @@ pytest.importorskip("httpx", reason="the tests of the console need httpx")
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.durable import event_pages
+from kairo_team.durable.database import Database
 from kairo_team.evaluators import CriterionResult
+from kairo_team.events import Content, Event, event_from_json
+from kairo_team.results import Attempt
 from kairo_team.testing import FunctionModel
 from kairo_team.web_console.runtime_source import RuntimeSource
 from kairo_team.web_console.streams import Line, change_of, pause_after
@@ -385,3 +390,66 @@ async def test_a_map_shows_what_its_tasks_cost_and_a_failed_task_makes_nothing_m
     assert "The tasks inside it have its output." in shown
     assert "It made nothing that is recorded." in other
     assert not any("nothing yet" in text for text in (shown, one, other))
+
+
+async def test_a_task_is_shown_without_a_look_at_the_others(
+    journal: kt.SqliteJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(tmp_path / "runs.db")
+    async with Browser(journal) as browser:
+        await browser.read("/run", id="run-1")  # it reads all events, once
+        attempts, outcomes, texts = list[str](), list[str](), list[str | None]()
+        look_at, read = Database.look_at, event_from_json
+
+        def looked_at(*arguments: Any) -> object:
+            found = look_at(*arguments)
+            if isinstance(found, Attempt):
+                attempts.append(found.task_id)
+            elif isinstance(found, kt.TeamResult):
+                outcomes.extend(one.task_id for one in found.outcomes)
+            return found
+
+        def parsed(line: str) -> Event:
+            event = read(line)
+            texts.append(event.task_id if isinstance(event, Content) else None)
+            return event
+
+        monkeypatch.setattr(Database, "look_at", looked_at)
+        monkeypatch.setattr(event_pages, "event_from_json", parsed)
+        shown = words(await browser.read("/run/task", id="run-1", task="tides"))
+    assert "a prompt with [secret]" in shown
+    assert attempts == ["tides"] * 2
+    assert outcomes == ["tides"]
+    assert set(texts) == {"tides"}, "only a later prompt refers to parts of another"
+
+
+async def test_the_page_of_a_run_reads_no_outcome_of_a_task(
+    journal: kt.SqliteJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(tmp_path / "runs.db")
+    look_at, results = Database.look_at, list[kt.TeamResult]()
+
+    def looked_at(*arguments: Any) -> object:
+        found = look_at(*arguments)
+        results.extend([found] if isinstance(found, kt.TeamResult) else [])
+        return found
+
+    monkeypatch.setattr(Database, "look_at", looked_at)
+    async with Browser(journal) as browser:
+        assert "<h4>Tides</h4>" in await browser.read("/run", id="run-1")
+    assert [(one.outcomes, one.plan, one.budget) for one in results] == [((), None, None)]
+
+
+async def test_texts_with_half_of_a_surrogate_pair_are_shown(journal: kt.SqliteJournal) -> None:
+    model = FunctionModel(lambda _: "a reply \ud83d", name="test:provider")
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        await context.model(model).complete(kt.ModelRequest([kt.Message.user("a prompt \ud83d")]))
+        return "Done \ud83d."
+
+    plan, runtime = kt.TaskGraph([kt.Task("tides", "Tell.")]), kt.Runtime(journal=journal, content="journal")
+    await kt.run(kt.Team("office", [kt.Member("clerk", work)]), "Go.", plan=plan, run_id="run-1", runtime=runtime)
+    async with Browser(journal) as browser:
+        shown = words(await browser.read("/run/task", id="run-1", task="tides"))
+        assert "a prompt ?" in shown
+        assert "a reply ?" in shown
