@@ -623,6 +623,7 @@ def _check_acyclic(tasks: Sequence[Task]) -> None:
                 path[reached] = iter(dependents[reached])
 
 
+@answers_guesses
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class Assignment:

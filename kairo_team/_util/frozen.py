@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
@@ -293,7 +293,8 @@ def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) 
     from kairo_team._util.mistakes import with_article  # imported only after a mistake
 
     name = {str: "a string", bool: "True or False"}.get(kind) or with_article(kind.__name__)
-    raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}")
+    hint = "; it was not awaited: write await before the call" if isinstance(value, Coroutine) else ""
+    raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}{hint}")
 
 
 def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:

@@ -315,6 +315,8 @@ def _shown(place: _Place, given: Any) -> str:
         return f"the one string {shown}: write [{shown}]"
     if _is_item(given, place.hint):
         return f"{with_article(type(given).__name__)} alone: put them into a list, [...]"
+    if not isinstance(given, type) and place.hint is str and isinstance(name := getattr(given, "id", None), str):
+        return f"the {type(given).__name__} {name!r}: write its id, {name!r}"
     if not isinstance(given, type):
         return shown
     return f"the class {given.__name__}"
