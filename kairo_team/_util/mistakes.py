@@ -108,7 +108,15 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
             "a task for each item of a list is kt.Task.map(id, description, over='list', max_items=200)",
         ),
     },
-    "ExpertTeamCoordinator": {"rubric": "it is an evaluator: evaluator=rubric"},
+    "ExpertTeamCoordinator": {
+        "rubric": "it is an evaluator: evaluator=rubric",
+        **{name: _OF_RUN[name] for name in _OF_CONFIG},
+    },
+    "Budget": {
+        **dict.fromkeys(("usd", "cost", "max_cost", "money", "cost_usd"), "its limit in US dollars is dollars"),
+        **dict.fromkeys(("time", "timeout", "duration", "minutes"), "its limit is seconds"),
+        **dict.fromkeys(("turns", "steps", "iterations", "max_turns", "rounds"), "its limit is loops"),
+    },
     "ModelLimit": {
         **dict.fromkeys(("rpm", "requests_per_minute", "requests"), "write per_minute=60"),
         "tpm": "write tokens_per_minute=100_000",
