@@ -50,7 +50,7 @@ class ContractTCK:
     """The event loops on which the implementation runs."""
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
     _items: ClassVar[Mapping[str, tuple[Any, str]]] = {}
-    """The attributes that are lists: for `isinstance`, and in words, what their items are."""
+    """The attributes that are lists, each with the kind of its items, for `isinstance` and in words."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the names of every subclass's overrides, and the arguments of its factories."""

@@ -12,7 +12,7 @@ from kairo_team._util.narrowing import is_several
 _MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
 """Return annotations that allow a plain `def` instead of an `async def`."""
 _INSTEAD: Final = {
-    "an evaluator": ": what code checks is a criterion, kt.Rubric([kt.Criterion('short', 'at most 60 words', check)])"
+    "an evaluator": ": code checks a criterion, kt.Rubric([kt.Criterion('short', 'at most 60 words', check)])"
 }
 """What to write instead of an object without the method."""
 
