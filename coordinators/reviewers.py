@@ -188,6 +188,7 @@ def _names(graph: TaskGraph) -> Iterable[str | None]:
 def named_evaluator(team: Team, name: str) -> EvaluationStrategy:
     """Return the team's evaluator of that name, or raise `PlanRefused`."""
     if name not in team.evaluators:
-        raise PlanRefused([f"the evaluator {name!r} is unknown; the team has {known(team.evaluators)}"])
+        there = f"the team has {known(team.evaluators)}: name one it has, or add it to Team.evaluators"
+        raise PlanRefused([f"the evaluator {name!r} is unknown; {there}"])
     found: EvaluationStrategy = team.evaluators[name]
     return found

@@ -301,7 +301,8 @@ def checked_votes(name: str, votes: int) -> int:
 def _check_criteria(criteria: tuple[Any, ...]) -> None:
     strangers = [one for one in criteria if not isinstance(one, Criterion)]
     if strangers:
-        raise ValueError(f"a rubric is made of Criterion objects, not {strangers[0]!r}")
+        hint = ": kt.Rubric.from_data({'criteria': [...]}) takes data" if isinstance(strangers[0], Mapping) else ""
+        raise ValueError(f"a rubric is made of Criterion objects, not {strangers[0]!r}{hint}")
     ids = [criterion.id for criterion in criteria]
     if not ids:
         raise ValueError("a rubric needs at least one criterion: without one nothing could ever fail it")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Final, Literal, TypeVar, overload
 
 from kairo_team._util.frozen import checked, freeze, freeze_json, known_arguments, plain_text
+from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import adapter, omit_empty, to_json, to_jsonable_python
 from kairo_team.errors import BadOutput
 from kairo_team.files import File, as_files
@@ -25,6 +26,7 @@ def _as_json(data: Any) -> bytes | None:
         return None
 
 
+@answers_guesses
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class Artifact:

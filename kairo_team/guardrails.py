@@ -172,7 +172,8 @@ def check_payload(what: str, payload: object) -> None:
     """Raise `ValueError` unless `payload` is a payload."""
     if not isinstance(payload, GuardrailPayload):
         kinds = "a ModelInput, ModelOutput, ToolInput or ToolOutput"
-        raise ValueError(f"{what} must be {kinds}, not {payload!r:.200}")
+        hint = ": write context.payload.with_text(...)" if isinstance(payload, str) else ""
+        raise ValueError(f"{what} must be {kinds}, not {payload!r:.200}{hint}")
 
 
 def shown(payload: GuardrailPayload) -> str:

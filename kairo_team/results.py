@@ -205,6 +205,7 @@ class Attempt(NamedTuple):
         return self.output.artifact if self.output else None
 
 
+@answers_guesses
 @checked
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:

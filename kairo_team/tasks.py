@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Proto
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import (
     EMPTY,
+    FrozenDict,
     check_kind,
     checked,
     freeze_json,
@@ -623,6 +624,17 @@ def _check_acyclic(tasks: Sequence[Task]) -> None:
                 path[reached] = iter(dependents[reached])
 
 
+class Upstream(FrozenDict):
+    """Artifacts by task; a task that is missing is probably missing among the dependencies."""
+
+    __slots__ = ()
+    _where_from = ": a task gets the artifacts of the tasks in its depends_on"
+
+
+NO_UPSTREAM: Final = Upstream()
+
+
+@answers_guesses
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class Assignment:

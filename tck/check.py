@@ -35,6 +35,7 @@ class CheckTCK(ContractTCK):
     """The contract kit of checks: override `make_check`, and give `good_artifacts` and `bad_artifacts`."""
 
     contract: ClassVar[type] = Check
+    _items = dict.fromkeys(("good_artifacts", "bad_artifacts"), ((str, Artifact), "a text or an Artifact"))
 
     good_artifacts: ClassVar[Sequence[str | Artifact]] = ()
     """Artifacts that meet the criterion."""

@@ -32,6 +32,9 @@ class ConstraintAnswers(ContractTCK):
     """The factories and capabilities of the constraint kit, and the tests of its answers."""
 
     contract: ClassVar[type] = ResourceConstraint
+    _items = dict.fromkeys(
+        ("fine_contexts", "violating_contexts"), (ResourceContext, "a context, such as context_of(turns=2)")
+    )
 
     fine_contexts: ClassVar[Sequence[ResourceContext]] = ()
     """Contexts that do not violate the constraint of `make_constraint`."""

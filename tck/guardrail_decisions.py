@@ -37,6 +37,10 @@ class GuardrailDecisions(ContractTCK):
     """The factories and capabilities of the guardrail kit, and the tests of a policy's decisions."""
 
     contract: ClassVar[type] = GuardrailPolicy
+    _items = dict.fromkeys(
+        ("allowed_payloads", "denied_payloads", "modified_payloads", "warned_payloads"),
+        (GuardrailPayload, "a payload, such as ToolOutput('search', 'High tide is at 12:40.')"),
+    )
 
     allowed_payloads: ClassVar[Payloads] = ()
     """Payloads that pass unchanged, without an event; give one for each phase of the policy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import unittest
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial, wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar, cast
@@ -49,6 +49,8 @@ class ContractTCK:
     backends: ClassVar[Sequence[str]] = virtual_time_backends
     """The event loops on which the implementation runs."""
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
+    _items: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+    """The attributes that are lists, each with the kind of its items, for `isinstance` and in words."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the names of every subclass's overrides, and the arguments of its factories."""
@@ -63,6 +65,7 @@ class ContractTCK:
             raise TypeError(f"{cls.__name__}.{guard} cannot be overridden: mark single contract tests as xfail")
         _check_spelling(cls)
         _check_factories(cls)
+        _check_examples(cls, cls._items)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make every contract test once for each event loop in `backends`."""
@@ -184,6 +187,17 @@ def _check_factories(kit: type[ContractTCK]) -> None:
             raise TypeError(
                 f"{kit.__name__}.{name} lacks {lacking!r}, which the kit gives it by name: write {name}{asked_for}"
             )
+
+
+def _check_examples(kit: type[ContractTCK], examples: Mapping[str, tuple[Any, str]]) -> None:
+    """Raise `TypeError` for a list of the kit that has anything but its own kind of items."""
+    for name, (kind, words) in examples.items():
+        listed: Any = getattr(kit, name)
+        if isinstance(listed, str):
+            raise TypeError(f"{kit.__name__}.{name} must be a list, not the one string {listed!r:.80}: write [...]")
+        for number, one in enumerate(listed):
+            if not isinstance(one, kind):
+                raise TypeError(f"{kit.__name__}.{name}[{number}] must be {words}, not {one!r:.80}")
 
 
 def _check_capability(kit: type[ContractTCK], needs: str | None) -> None:

@@ -26,6 +26,8 @@ def run_kit(
     `tests`: run only tests whose name contains this. Contract tests that draw values run on both event loops. Raises
     `Misuse` inside an event loop, because it makes its own.
     """
+    if not (isinstance(kit, type) and issubclass(kit, ContractTCK)):
+        raise TypeError(f"run_kit takes a kit class, such as class TestMine(AgentTCK), not {kit!r:.80}")
     _check_outside()
     results: list[ContractResult] = []
     with _quiet():

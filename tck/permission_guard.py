@@ -39,6 +39,10 @@ class PermissionGuardTCK(ContractTCK):
     """
 
     contract: ClassVar[type] = PermissionGuard
+    _items = dict.fromkeys(
+        ("allowed_calls", "denied_calls", "asked_calls"),
+        (tuple, "a call, such as ('search', {'query': 'tides'}, 'read')"),
+    )
 
     allowed_calls: ClassVar[Sequence[Call]] = ()
     """Calls that it allows: tool, arguments and side effect of each."""

@@ -214,7 +214,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "evaluator function": (
         lambda: ANY.Team("desk", [MEMBER], evaluators={"house": len}),
-        "the team's evaluator 'house' must have an async evaluate(context), not <built-in function len>",
+        (
+            "the team's evaluator 'house' must have an async evaluate(context), not <built-in function len>: code "
+            "checks a criterion, kt.Rubric([kt.Criterion('short', 'at most 60 words', check)])"
+        ),
     ),
     "evaluators as a list": (
         lambda: ANY.Team("desk", [MEMBER], evaluators=["house"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kairo_team._util.masking import is_seen
+from kairo_team._util.narrowing import is_several
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.evaluators.quotes import plain
 
@@ -134,6 +135,8 @@ def _check_limit(owner: str, limit: int) -> None:
 
 
 def _refuse_blank(owner: str, phrases: tuple[str, ...]) -> None:
+    if len(phrases) == 1 and is_several(phrases[0]):
+        raise ValueError(f"{owner} takes the phrases one by one: {owner}({', '.join(map(repr, phrases[0]))})")
     if not phrases or not all(isinstance(phrase, str) and phrase.strip() for phrase in phrases):
         raise ValueError(f"{owner}: give at least one phrase, and none that is blank, not {phrases!r}")
 

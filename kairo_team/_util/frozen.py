@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar, cast
 
 from kairo_team._util.narrowing import is_mapping, is_several
 
@@ -218,6 +218,8 @@ class FrozenDict(dict[str, Any]):
     """A dict that refuses every change and is hashable if its values are."""
 
     __slots__ = ()
+    _where_from: ClassVar[str] = ""
+    """What the message about a missing key says at its end."""
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError("this mapping is part of a frozen value: build a new value with dataclasses.replace")
@@ -226,7 +228,7 @@ class FrozenDict(dict[str, Any]):
         __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __missing__(self, key: object) -> NoReturn:
-        raise KeyError(f"no {key!r} here; there is {', '.join(sorted(map(repr, self))) or 'nothing'}")
+        raise KeyError(f"no {key!r} here; there is {', '.join(sorted(map(repr, self))) or 'nothing'}{self._where_from}")
 
     if not TYPE_CHECKING:  # type checkers would allow any attribute
 
@@ -293,7 +295,8 @@ def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) 
     from kairo_team._util.mistakes import with_article  # imported only after a mistake
 
     name = {str: "a string", bool: "True or False"}.get(kind) or with_article(kind.__name__)
-    raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}")
+    hint = "; it was not awaited: write await before the call" if isinstance(value, Coroutine) else ""
+    raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}{hint}")
 
 
 def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:

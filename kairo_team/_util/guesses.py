@@ -35,7 +35,10 @@ OF_THE_PACKAGE: Final = _spread(
         _MINI,
     ),
     ("Runner Executor execute kickoff invoke arun run_async start main", _RUN),
-    ("stream", "write async with kt.Runtime().stream(team, goal) as run, and iterate over run.events()"),
+    (
+        "stream",
+        "write async with kt.Runtime() as runtime, runtime.stream(team, goal) as run, and iterate over run.events()",
+    ),
     (
         "Coordinator Orchestrator Manager Process Strategy",
         "write kt.ExpertTeamCoordinator(...), or one of the other four that docs/coordinators.md compares",
@@ -115,6 +118,24 @@ _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("id", "it is called run_id"),
         ("graph", "it is called plan"),
     ),
+    "Assignment": _spread(
+        ("item", "read inputs['item']"),
+        ("input data arguments", "read inputs, by name"),
+        ("prompt text message query question content", "read goal, or task.description"),
+        ("id task_id description role", "read it of task, such as task.id"),
+        ("results outputs dependencies depends_on artifacts", "read upstream, the artifacts by task id"),
+        ("feedback", "read findings"),
+    ),
+    "Artifact": _spread(
+        ("content output value result answer message", "read text"),
+        ("json structured pydantic", "read data, or data_as(kind)"),
+    ),
+    "TaskOutcome": _spread(
+        ("output text result content data", "read artifact.text, or artifact.data"),
+        ("id task", "it is called task_id"),
+        ("tokens cost dollars", "read usage, such as usage.tokens and usage.dollars"),
+        ("findings feedback score", "read it of verdict"),
+    ),
 }
 """Attributes that a value might have."""
 
@@ -128,7 +149,8 @@ def answers_guesses(kind: type[T]) -> type[T]:
 
     def missing(self: object, name: str) -> Any:
         hint = _OF_KINDS[name_of_kind].get(name)
-        raise AttributeError(f"a {name_of_kind} has no {name!r}{f': {hint}' if hint else ''}", name=name, obj=self)
+        kind_of_it = f"{'an' if name_of_kind[0] in 'AEIO' else 'a'} {name_of_kind}"
+        raise AttributeError(f"{kind_of_it} has no {name!r}{f': {hint}' if hint else ''}", name=name, obj=self)
 
     kind.__getattr__ = missing  # type: ignore[attr-defined]
     return kind

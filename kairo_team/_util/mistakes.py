@@ -108,7 +108,15 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
             "a task for each item of a list is kt.Task.map(id, description, over='list', max_items=200)",
         ),
     },
-    "ExpertTeamCoordinator": {"rubric": "it is an evaluator: evaluator=rubric"},
+    "ExpertTeamCoordinator": {
+        "rubric": "it is an evaluator: evaluator=rubric",
+        **{name: _OF_RUN[name] for name in _OF_CONFIG},
+    },
+    "Budget": {
+        **dict.fromkeys(("usd", "cost", "max_cost", "money", "cost_usd"), "its limit in US dollars is dollars"),
+        **dict.fromkeys(("time", "timeout", "duration", "minutes"), "its limit is seconds"),
+        **dict.fromkeys(("turns", "steps", "iterations", "max_turns", "rounds"), "its limit is loops"),
+    },
     "ModelLimit": {
         **dict.fromkeys(("rpm", "requests_per_minute", "requests"), "write per_minute=60"),
         "tpm": "write tokens_per_minute=100_000",
@@ -315,6 +323,8 @@ def _shown(place: _Place, given: Any) -> str:
         return f"the one string {shown}: write [{shown}]"
     if _is_item(given, place.hint):
         return f"{with_article(type(given).__name__)} alone: put them into a list, [...]"
+    if not isinstance(given, type) and place.hint is str and isinstance(name := getattr(given, "id", None), str):
+        return f"the {type(given).__name__} {name!r}: write its id, {name!r}"
     if not isinstance(given, type):
         return shown
     return f"the class {given.__name__}"

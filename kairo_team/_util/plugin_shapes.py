@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from kairo_team._util.narrowing import is_several
 
 _MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
 """Return annotations that allow a plain `def` instead of an `async def`."""
+_INSTEAD: Final = {
+    "an evaluator": ": code checks a criterion, kt.Rubric([kt.Criterion('short', 'at most 60 words', check)])"
+}
+"""What to write instead of an object without the method."""
 
 
 def check_plug_in(where: str, what: str, given: object, method: str, *takes: str) -> None:
@@ -22,7 +26,7 @@ def check_plug_in(where: str, what: str, given: object, method: str, *takes: str
     found = getattr(given, method, None)
     call = f"{method}({', '.join(takes)})"
     if not callable(found):
-        raise ValueError(f"{where} must have an async {call}, not {given!r}")
+        raise ValueError(f"{where} must have an async {call}, not {given!r}{_INSTEAD.get(what, '')}")
     check_method(where, found, f"{type(given).__name__}.{method}", call, len(takes))
 
 
@@ -58,7 +62,7 @@ def check_agent(where: str, agent: object) -> None:
         check_plug_in(where, "an agent", agent, "run", "assignment", "context")
         return
     if not callable(agent):
-        hint = f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model" if isinstance(agent, str) else ""
+        hint = _of_text(agent) if isinstance(agent, str) else ""
         raise ValueError(
             f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}{hint}"
         )
@@ -75,6 +79,12 @@ def check_agent(where: str, agent: object) -> None:
             f"{where}: {_name(function)} takes {signature}; an agent function takes (assignment) or "
             "(assignment, context)"
         )
+
+
+def _of_text(agent: str) -> str:
+    if len(agent.split()) != 1:
+        return ": give the function itself, not what it returns"
+    return f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model"
 
 
 def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] | None:
@@ -162,9 +172,16 @@ def check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -
         if lacking:
             raise ValueError(
                 f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
+                f"{_by_name(what) if isinstance(one, str | Mapping) else ''}"
             )
         for name, written in methods.items():
             if written.startswith("async "):
                 call = written.removeprefix("async ")
                 check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
+            elif is_async(getattr(one, name)):
+                raise ValueError(f"{owner}: {type(one).__name__}.{name} is async: write def {written}")
     return given
+
+
+def _by_name(what: str) -> str:
+    return f"; by name: kairo_team.governance.{what.capitalize()}Chain.from_config([{{'name': ...}}])"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -228,7 +229,10 @@ def _named_team(module: ModuleType, spec: Spec, names: str) -> Team:
         return found
     is_other = f"{spec.team!r} in {spec.file} is a {type(found).__name__}, not a kt.Team"
     wrong = is_other if hasattr(module, spec.team) else f"{spec.file} has no {spec.team!r}"
-    raise Refusal(f"{wrong}: it has {names}")
+    makes = (
+        f", or add made = {spec.team}() and name that" if isfunction(found) and not signature(found).parameters else ""
+    )
+    raise Refusal(f"{wrong}: it has {names}{makes}")
 
 
 @refusing(ValueError)

@@ -121,7 +121,8 @@ def read_cases(text: str) -> list[Case]:
 def _read_case(given: dict[str, Any], number: int) -> Case:
     strange = [name for name in given if name not in _LINE]
     if strange:
-        raise ValueError(f"it has {known(strange)}; a case has {known(_LINE)}")
+        hint = "; a good answer is its reference" if {*strange} & {"expected", "expected_output", "output"} else ""
+        raise ValueError(f"it has {known(strange)}; a case has {known(_LINE)}{hint}")
     fields: Any = {name: one for name, one in given.items() if one is not None}  # null means left out
     if "input" not in fields:
         raise ValueError("it has no 'input', which is the team's goal")

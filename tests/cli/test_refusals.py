@@ -88,7 +88,10 @@ def test_a_mistake_in_a_file_beside_it_is_found_there(kairo: Any, team_file: Tea
         (["run", "{folder}/README.md"], "is not a Python file: give the path of a .py file"),
         (["run", "{newsroom}:"], "names no team after the colon: write FILE.py or FILE.py:TEAM"),
         (["run", "{newsroom}:nobody"], "newsroom.py has no 'nobody': it has 'team'"),
-        (["run", "{newsroom}:write"], "'write' in {newsroom} is a function, not a kt.Team: it has 'team'"),
+        (
+            ["run", "{newsroom}:write"],
+            "'write' in {newsroom} is a function, not a kt.Team: it has 'team'",
+        ),
         (["run", "{newsroom}", " "], "TeamExecutionRequest.goal: the goal must not be blank"),
         (["run", "{newsroom}", "--model", "plain"], "model 'plain' cannot be used: a model is named 'provider:name'"),
         (["run", "{newsroom}", "--model", "local:big"], "the embedded models are 'local:smollm2'"),

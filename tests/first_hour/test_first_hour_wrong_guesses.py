@@ -42,6 +42,15 @@ GUESSES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: ANY.Artifact.data.__get__(MADE_OF_DATA).clauses,
         ["JSON values have no attribute 'clauses'", "write ['clauses']"],
     ),
+    "money by another name": (
+        lambda: ANY.Budget(usd=0.5),
+        ["Budget takes no 'usd': its limit in US dollars is dollars"],
+    ),
+    "time by another name": (lambda: ANY.Budget(timeout=5), ["Budget takes no 'timeout': its limit is seconds"]),
+    "a setting of the run at its coordinator": (
+        lambda: ANY.ExpertTeamCoordinator(max_feedback_rounds=1),
+        ["takes no 'max_feedback_rounds': the config has it: config=kt.TeamConfig(max_feedback_rounds=...)"],
+    ),
     "a map by its name": (lambda: ANY.Task("read", "Read.", map=["a"]), ["Task takes no 'map'", "kt.Task.map("]),
     "a map by another name": (lambda: ANY.Task("read", "Read.", for_each="list"), ["no 'for_each'", "kt.Task.map("]),
     "a list to map over": (
@@ -135,7 +144,12 @@ DESK = """from pathlib import Path
 import kairo_team as kt
 
 team = kt.Team("desk", [kt.Member("writer", lambda assignment: Path("ran.txt").write_text("ran") and "The moon.")])
+
+
+def make():
+    return team
 """
+NAMED = "name: desk\nmembers: [{role: writer, agent: {name: mini, model: 'local:smollm2'}}]\n"
 JUDGED = "criteria: [{id: plain, text: it is plain, by: judge}]\n"
 TYPED = {
     "a share in per cent without its sign": (
@@ -150,6 +164,18 @@ TYPED = {
         ["eval", "--runs", "desk", "--journal", "runs.db", "--rubric", "rubric.yaml"],
         ["--runs 'desk'", "write team=desk"],
     ),
+    "a plug-in with its name as a key": (
+        ["check", "named.yaml", "Explain tides."],
+        ["members[0].agent must be the name of an agent", """: write {mini: {"model": "local:smollm2"}}"""],
+    ),
+    "a good answer by another name": (
+        ["eval", "expected.jsonl", "--team", "desk.py", "--rubric", "rubric.yaml"],
+        ["line 1", "it has 'expected_output'", "a good answer is its reference"],
+    ),
+    "a function that makes the team": (
+        ["check", "desk.py:make", "Explain tides."],
+        ["'make' in desk.py is a function, not a kt.Team", "it has 'team'", "or add made = make() and name that"],
+    ),
     "the judge's file without its name": (
         ["judge", "try", "judged.yaml", "text.txt", "--judge", "desk.py"],
         ["--judge 'desk.py' is a file: name the judge that it builds, such as desk.py:judge"],
@@ -161,7 +187,9 @@ TYPED = {
 def test_a_wrong_guess_at_the_command_line_is_refused_before_anything_is_paid(
     kairo: Kairo, folder: Path, typed: list[str], parts: list[str]
 ) -> None:
-    for name, text in {"desk.py": DESK, "rubric.yaml": RUBRIC, "judged.yaml": JUDGED, "text.txt": "Tides."}.items():
+    files = {"desk.py": DESK, "rubric.yaml": RUBRIC, "judged.yaml": JUDGED, "named.yaml": NAMED, "text.txt": "Tides."}
+    files["expected.jsonl"] = '{"input": "Explain tides.", "expected_output": "The moon."}\n'
+    for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "cases.jsonl").write_text('{"input": "Explain tides."}\n', encoding="utf-8")
     said = kairo(*typed)

@@ -129,8 +129,12 @@ class Named(Shape):
 
     def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
         """Note that the value is not such a plug-in, and list the names."""
-        there = known({one.name for one in plugins.installed(self.kind)})
-        return reading.refuse(place, f"must be {self.words}, not {shown(value)}; there are {there}")
+        names = {one.name for one in plugins.installed(self.kind)}
+        hint = ""
+        if isinstance(value, Mapping) and (given := parts_of(value)).get("name") in names:
+            arguments = {key: one for key, one in given.items() if key != "name"}
+            hint = f": write {{{given['name']}: {shown(arguments)}}}"
+        return reading.refuse(place, f"must be {self.words}, not {shown(value)}{hint}; there are {known(names)}")
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Find the plug-in's maker, read its arguments, and call it."""

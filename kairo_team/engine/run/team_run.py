@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 import anyio
@@ -25,7 +26,7 @@ from kairo_team.engine.plan.planning import RunPlan, make_step, planned_task
 from kairo_team.engine.plan.preflight import able_members
 from kairo_team.engine.records.digests import digests_of, executed
 from kairo_team.engine.records.earlier_calls import EarlierCalls, SentCall, describe_doubts
-from kairo_team.engine.records.journal import Places, Served, body_here, enter_body, within
+from kairo_team.engine.records.journal import Places, Served, enter_body, within
 from kairo_team.engine.records.plan_records import MISSING, TRACE, recorded_budget, recorded_end, without_secrets
 from kairo_team.engine.records.questions import Inbox, Questions
 from kairo_team.engine.records.run_scope import RunScope
@@ -35,13 +36,13 @@ from kairo_team.engine.run.ending import LAST_EVENT, RunEnd, end_early, finish, 
 from kairo_team.engine.tasks.dispatcher import Dispatcher
 from kairo_team.engine.tasks.member_budgets import BudgetSplit, open_governor, until
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
-from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move
+from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move, task_run_here
 from kairo_team.engine.work.constraints import ENDED_EARLY
 from kairo_team.engine.work.run_services import interruptible, open_services
 from kairo_team.engine.work.runtime import ContentMode, Runtime, bind_runtime, runtime_of
 from kairo_team.engine.work.steering import Steering
 from kairo_team.engine.work.work_context import WorkContext
-from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted
+from kairo_team.errors import Interrupted, JournalError, Misuse, TeamAborted, known
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import failure_of, problem_of, tidy_block
 from kairo_team.prompts import Prompts
@@ -179,6 +180,7 @@ class TeamRun:
         DEGRADED instead of FAILED. `templates` replace prompt templates by name, before the runtime's. `gate` asks
         people; None takes the runtime's, if it has one. Raises `RunExists` for a run id that was used before.
         """
+        check_kind("TeamRun.open: the request", request, TeamExecutionRequest)
         team = bind_runtime(team)
         runtime = runtime_of(team)
         handle = runtime.enter(request.run_id)
@@ -379,7 +381,7 @@ class TeamRun:
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"conclude takes a reason in words, not {reason!r}")
         if self._scope.early_end is not None:  # tasks that had ended by then end first
-            dispatcher, task_run = self._dispatcher, _task_run_here()
+            dispatcher, task_run = self._dispatcher, task_run_here()
             if dispatcher is None:
                 self._end_early()
             else:
@@ -468,12 +470,12 @@ class TeamRun:
         """
         if planning:
             return await self._plan.decide(
-                key, _task_run_here(), self._dispatcher, partial(make_step, key, make, returns)
+                key, task_run_here(), self._dispatcher, partial(make_step, key, make, returns)
             )
         recorded = self.journal.get(key, MISSING)
         if recorded is not MISSING:
             return recorded
-        task_run = None if self._scope.early_end is None else _task_run_here()
+        task_run = None if self._scope.early_end is None else task_run_here()
         if task_run is not None and task_run.in_flight and self._dispatcher is not None:
             await self._dispatcher.wait_for_end(task_run)  # the recorded run ended before that, or in it
         with within(key):
@@ -570,7 +572,7 @@ class TeamRun:
         dispatcher = self._dispatcher
         if dispatcher is None:
             raise Misuse("plan first: `add` adds tasks to a plan")
-        task_run = _task_run_here()
+        task_run = task_run_here()
         if task_run is not None and not task_run.in_flight:
             raise Misuse(f"task {task_run.task.id!r} is {task_run.state}: add tasks before it ends")
         return await self._plan.add(task_run, dispatcher, make)
@@ -621,7 +623,10 @@ class TeamRun:
     async def _run_body(self, task_run: TaskRun, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
         enter_body(task_run)
         try:
-            await body(*args)
+            work = body(*args)
+            if not isawaitable(work):
+                raise Misuse(f"`go` takes an async function: write async def {getattr(body, '__name__', 'work')}(...)")
+            await work
         except Interrupted as interrupted:
             problem = str(interrupted)
         except BaseException as raised:
@@ -705,6 +710,8 @@ class TeamRun:
     async def hand_over(self, task: Task, member: str) -> bool:
         """Give a task to another member; False if that member cannot pay for the task. Recorded."""
         assert self._dispatcher is not None
+        if member not in (able := [one.id for one in self.team.everyone]):
+            raise Misuse(f"task {task.id!r} cannot be handed over to {member!r}: the team has {known(able)}")
         return self._dispatcher.hand_over(self._task_run(task), member)
 
     def give_back(self, task: Task) -> None:
@@ -727,10 +734,12 @@ class TeamRun:
         self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None, *, by: str | None = None
     ) -> None:
         """Accept an attempt's artifact; a missing PASS shows in verdict, warning and status. `by`: who accepted it."""
-        task_run = self._task_run(task)
-        output = attempt.output
+        check_kind("accept: the attempt", attempt, Attempt)
+        check_kind("accept: the verdict", verdict, EvaluationVerdict, or_none=True)
+        task_run, output = self._task_run(task), attempt.output
         task_run.artifact, task_run.verdict = None if output is None else output.artifact, verdict
-        if output is not None and output.artifact.partial and not _is_warned_of(attempt):
+        told = any(warning.startswith(ENDED_EARLY) for warning in attempt.warnings)
+        if output is not None and output.artifact.partial and not told:
             why = f": {output.error}" if output.error else ""
             task_run.warnings += (f"the accepted work was cut short{why}",)
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
@@ -785,16 +794,6 @@ class TeamRun:
     def _task_run(self, task: Task) -> TaskRun:
         try:
             return self._task_runs[task.id]
-        except KeyError:
+        except (AttributeError, KeyError):
+            check_kind("the task", task, Task)
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
-
-
-def _is_warned_of(attempt: Attempt) -> bool:
-    """Return whether an attempt has the warning of a constraint that ended it."""
-    return any(warning.startswith(ENDED_EARLY) for warning in attempt.warnings)
-
-
-def _task_run_here() -> TaskRun | None:
-    """Return the task whose body runs here; None outside of any."""
-    body = body_here()
-    return body if isinstance(body, TaskRun) else None

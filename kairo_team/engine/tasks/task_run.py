@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from kairo_team._util.frozen import maker
 from kairo_team.artifacts import Artifact, DoneCall
 from kairo_team.budget import NO_USAGE, Budget, HaltReason, Usage, left_of
+from kairo_team.engine.records.journal import body_here
 from kairo_team.engine.records.plan_records import CutShort, PlanRecords
 from kairo_team.errors import IllegalMove, Misuse
 from kairo_team.results import TaskOutcome
@@ -349,3 +350,9 @@ class TaskRun:
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error, None if status is TaskStatus.COMPLETED else self.exception,
         )  # fmt: skip
+
+
+def task_run_here() -> TaskRun | None:
+    """Return the task whose body runs here; None outside of any."""
+    body = body_here()
+    return body if isinstance(body, TaskRun) else None
