@@ -178,8 +178,6 @@ def check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -
             if written.startswith("async "):
                 call = written.removeprefix("async ")
                 check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
-            elif is_async(getattr(one, name)):
-                raise ValueError(f"{owner}: {type(one).__name__}.{name} is async: write def {written}")
     return given
 
 
