@@ -63,7 +63,8 @@ async def test_what_is_awaited_may_take_as_long_as_something_moves_on(monkeypatc
     now, looks = [0.0], [0]
     monkeypatch.setattr(stage.time, "monotonic", lambda: now[0])
     made: Any = object.__new__(stage.Stage)
-    made.observer, made.problems = SimpleNamespace(changed=0.0), []
+    made.observer = SimpleNamespace(changed=0.0)
+    made.problems = list[str]()
 
     async def sleep(_seconds: float) -> None:
         now[0] += stage.QUIET - 1
