@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
+from kairo_team._util.narrowing import is_several
 from kairo_team.clauses import clauses_of
 from kairo_team.testing.clocks import Backend, virtual_time, virtual_time_backends
 
@@ -195,7 +196,7 @@ def _check_examples(kit: type[ContractTCK], examples: Mapping[str, tuple[Any, st
         listed: Any = getattr(kit, name)
         if isinstance(listed, str):
             raise TypeError(f"{kit.__name__}.{name} must be a list, not the one string {listed!r:.80}: write [...]")
-        for number, one in enumerate(listed):
+        for number, one in enumerate(listed if is_several(listed) else ()):  # a property has its items later
             if not isinstance(one, kind):
                 raise TypeError(f"{kit.__name__}.{name}[{number}] must be {words}, not {one!r:.80}")
 
