@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Annotated, Final
@@ -502,31 +503,35 @@ def events(
             if follow:
                 _follow_events(book, run_id, after, tell)
             else:
-                _print_events(book, run_id, after)
+                deque(_print_events(book, run_id, after), maxlen=0)
         except BrokenPipeError:  # the reader has gone
             silence(sys.stdout)
     return 0
 
 
-def _print_events(journal: Book, run_id: str, after: int) -> int:
-    """Print the events after this number, and return the number of the last one."""
+def _print_events(journal: Book, run_id: str, after: int) -> Iterator[int]:
+    """Print the events after this number, and yield the number of each."""
     for event in journal.events_after(run_id, after):
         print(json_module.dumps(json_module.loads(event.to_json())))  # all of it ASCII: safe for a terminal
-        after = event.seq
+        yield event.seq
     sys.stdout.flush()
-    return after
 
 
 def _follow_events(journal: Book, run_id: str, after: int, tell: Callable[[str], object]) -> None:
     """Print the events of a run until no more come; wait for a database that cannot be reached."""
     interrupted = 0
+
+    def print_more() -> None:
+        nonlocal after
+        for number in _print_events(journal, run_id, after):
+            after = number  # at once: the connection may break before the next one
+
     for look in count_from(0):
         state = None
         if look % _LOOKS == 0:
             state = until_reached(partial(_state_of, journal, run_id), tell)
             interrupted = interrupted + 1 if state == "interrupted" else 0
-        # After the state, so that none is missed.
-        after = until_reached(partial(_print_events, journal, run_id, after), tell)
+        until_reached(print_more, tell)  # after the state, so that none is missed
         if interrupted > _SURE or state not in (None, "queued", "running", "interrupted"):
             return
         time.sleep(_LOOK)

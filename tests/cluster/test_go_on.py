@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from kairo_team.cluster.coverage import Coverage
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.durable.postgres_database import ConnectionBroke
 from kairo_team.events import Event
-from kairo_team.tck.journal_stage import Served, request_of, result_of, team_of
+from kairo_team.tck.journal_stage import Served, event_of, request_of, result_of, team_of
 from kairo_team.testing.postgres_server import PostgresServer
 from tests.cli.conftest import Kairo, forget_team_files, kairo, team_file
 from tests.cluster.server import own_server
@@ -303,6 +303,25 @@ def test_a_follower_does_not_leave_a_run_whose_process_connects_again(monkeypatc
         seen: Any = Seen(*states)
         journal_commands._follow_events(seen, "r", 0, pytest.fail)
         assert len(seen.states) == left
+
+
+def test_a_follower_prints_no_event_twice_where_the_connection_breaks_between_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+
+    def events_after(_run_id: str, after: int) -> Iterator[Event]:
+        asked.append(after)
+        yield event_of("r", after + 1)
+        if after == 0:
+            raise ConnectionBroke("database 'runs'", "it cannot be reached")
+
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    told: list[str] = []
+    journal: Any = SimpleNamespace(show=lambda _: SimpleNamespace(state="completed"), events_after=events_after)
+    journal_commands._follow_events(journal, "r", 0, told.append)
+    assert (asked, len(told)) == ([0, 1], 1)
+    assert [json.loads(line)["seq"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
 
 
 def test_a_report_is_written_of_a_run_that_waits_for_a_person(kairo: Kairo, team_file: TeamFile, url: str) -> None:
