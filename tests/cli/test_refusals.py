@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kairo_team.cli.commands import _GUESSED, COMMANDS  # pyright: ignore[reportPrivateUsage] - the table itself
 
 TeamFile = Callable[..., Path]
 
@@ -142,3 +145,11 @@ def test_a_missing_model_file_is_a_refusal(kairo: Any, team_file: TeamFile, monk
     said = kairo("run", team_file(text), "x")
     assert said.code == 2
     assert "there is no file '/no/such.gguf': KAIRO_LOCAL_MODEL must name a GGUF file" in said.err
+
+
+def test_a_command_of_another_program_is_answered_with_one_of_ours() -> None:
+    assert _GUESSED.keys().isdisjoint(COMMANDS)
+    for guess, instead in _GUESSED.items():
+        named = re.findall(r"kairo ([a-z-]+)", instead)
+        assert named, guess
+        assert {*named} <= {*COMMANDS, "--version", "--help"}, guess

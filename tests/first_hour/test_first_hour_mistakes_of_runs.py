@@ -311,6 +311,11 @@ COMMANDS = {
         ["--budget limits 'dollars', 'loops', 'seconds', 'tokens', 'tool_calls', not 'token'", "tokens=20000"],
     ),
     "a misspelt command": (["rn", "desk.py"], ["No such command 'rn'", "Did you mean 'run'"]),
+    "a command of others": (
+        ["watch", "r1"],
+        ["there is no command 'watch'", "kairo events RUN --follow", "kairo console"],
+    ),
+    "another one": (["stop", "r1"], ["there is no command 'stop'", "kairo cancel RUN"]),
 }
 
 
