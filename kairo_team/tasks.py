@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Proto
 from kairo_team._util.drawn import drawing
 from kairo_team._util.frozen import (
     EMPTY,
-    FrozenDict,
     check_kind,
     checked,
     freeze_json,
@@ -622,16 +621,6 @@ def _check_acyclic(tasks: Sequence[Task]) -> None:
                 raise ValueError(f"the tasks form a cycle: {' -> '.join([*cycle, reached])}")
             elif reached not in done:
                 path[reached] = iter(dependents[reached])
-
-
-class Upstream(FrozenDict):
-    """Artifacts by task; a task that is missing is probably missing among the dependencies."""
-
-    __slots__ = ()
-    _where_from = ": a task gets the artifacts of the tasks in its depends_on"
-
-
-NO_UPSTREAM: Final = Upstream()
 
 
 @answers_guesses

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 from kairo_team._util.narrowing import is_mapping, is_several
 
@@ -218,8 +218,6 @@ class FrozenDict(dict[str, Any]):
     """A dict that refuses every change and is hashable if its values are."""
 
     __slots__ = ()
-    _where_from: ClassVar[str] = ""
-    """What the message about a missing key says at its end."""
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError("this mapping is part of a frozen value: build a new value with dataclasses.replace")
@@ -228,7 +226,7 @@ class FrozenDict(dict[str, Any]):
         __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __missing__(self, key: object) -> NoReturn:
-        raise KeyError(f"no {key!r} here; there is {', '.join(sorted(map(repr, self))) or 'nothing'}{self._where_from}")
+        raise KeyError(f"no {key!r} here; there is {', '.join(sorted(map(repr, self))) or 'nothing'}")
 
     if not TYPE_CHECKING:  # type checkers would allow any attribute
 

@@ -254,14 +254,3 @@ def test_a_guessed_attribute_is_told_the_right_one(value: Any, name: str, said: 
         getattr(value, name)
     assert str(refused.value).startswith(said)
     assert not hasattr(value, name)
-
-
-def test_a_dependency_that_a_task_lacks_is_told_where_it_is_named() -> None:
-    def write(assignment: kt.Assignment) -> str:
-        return assignment.upstream["outline"].text
-
-    members = [kt.Member("outline", lambda assignment: "1. the moon"), kt.Member("writer", write)]
-    tasks = [kt.Task("outline", "Outline.", role="outline"), kt.Task("write", "Write.", role="writer")]
-    error = run(kt.Team("desk", members), plan=kt.TaskGraph(tasks))["write"].error
-    assert error is not None
-    assert "no 'outline' here; there is nothing: a task gets the artifacts of the tasks in its depends_on" in error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import EMPTY, FrozenDict
 from kairo_team.artifacts import Artifact
 from kairo_team.conditions import Condition, Unreadable, items_of
 from kairo_team.engine.plan.grown_tasks import round_id, tasks_of_items, tasks_of_round
@@ -12,7 +13,6 @@ from kairo_team.engine.records.plan_records import MISSING
 from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskRun, TaskState
 from kairo_team.files import unique
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of, shown
-from kairo_team.tasks import NO_UPSTREAM, Upstream
 
 if TYPE_CHECKING:
     from kairo_team.engine.plan.planning import RunPlan
@@ -282,10 +282,10 @@ def upstream_of(task_run: TaskRun, tasks: Mapping[str, TaskRun]) -> Mapping[str,
     """
     entry = task_run.entry
     if entry.parent is not None or entry.counts is not None:
-        return Upstream(_upstream(entry, tasks))
+        return FrozenDict(_upstream(entry, tasks))
     if not entry.task.depends_on:
-        return NO_UPSTREAM
-    return Upstream(
+        return EMPTY
+    return FrozenDict(
         {
             name: one.artifact
             for name in entry.task.depends_on
