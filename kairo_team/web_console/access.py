@@ -38,7 +38,8 @@ _SIGN_IN: Final = Markup(
 _PAGE: Final = Markup(
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    '<title>{title} - kairo console</title><link rel="stylesheet" href="/static/parts.css">'
+    '<title>{title} - kairo console</title><link rel="icon" href="/static/icon.svg">'
+    '<link rel="stylesheet" href="/static/parts.css">'
     '<link rel="stylesheet" href="/static/console.css"></head>\n'
     '<body><main><h1>{title}</h1><p role="alert" class="warning">{sentence}</p>{form}</main></body></html>\n'
 )
