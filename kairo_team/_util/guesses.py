@@ -75,6 +75,25 @@ OF_THE_PACKAGE: Final = _spread(
 )
 """Names of other libraries, and others that the package might have."""
 
+OF_THE_COMMAND_LINE: Final = _spread(
+    ("watch follow tail log logs stream", "kairo events RUN --follow prints what happens, kairo console shows it"),
+    ("list ls ps history jobs", "kairo runs lists the runs"),
+    ("status info describe inspect get state", "kairo show RUN shows a run"),
+    ("start exec execute invoke kickoff", "kairo run FILE runs a team"),
+    ("stop kill abort end", "kairo cancel RUN ends a recorded run for good; Ctrl-C leaves one to resume"),
+    ("retry restart continue rerun", "kairo resume RUN resumes a run, kairo fork RUN makes a new one of it"),
+    ("delete remove rm clean prune", "kairo forget RUN deletes a recorded run"),
+    ("approve reject reply respond", "kairo answer RUN answers its open question"),
+    ("ui web dashboard studio dev", "kairo console shows the runs in a browser"),
+    ("test evaluate evals benchmark", "kairo eval FILE runs a team on a dataset"),
+    ("validate lint plan preview dry-run", "kairo check FILE says what a run would do, kairo graph FILE draws it"),
+    ("new create scaffold", "kairo init writes a project"),
+    ("upgrade update", "kairo migrate brings a journal to this version's format"),
+    ("version", "write kairo --version"),
+    ("help", "write kairo --help"),
+)
+"""Commands that other programs have, each with what to write."""
+
 _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "Team": _spread(
         (

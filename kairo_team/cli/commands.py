@@ -137,29 +137,6 @@ COMMANDS: Final[Mapping[str, Place]] = {
 }
 """Commands in the order of the help."""
 
-_GUESSED: Final[Mapping[str, str]] = {
-    guess: instead
-    for guesses, instead in (
-        ("watch follow tail log logs stream", "kairo events RUN --follow prints what happens, kairo console shows it"),
-        ("list ls ps history jobs", "kairo runs lists the runs"),
-        ("status info describe inspect get state", "kairo show RUN shows a run"),
-        ("start exec execute invoke kickoff", "kairo run FILE runs a team"),
-        ("stop kill abort end", "kairo cancel RUN ends a recorded run for good; Ctrl-C leaves one to resume"),
-        ("retry restart continue rerun", "kairo resume RUN resumes a run, kairo fork RUN makes a new one of it"),
-        ("delete remove rm clean prune", "kairo forget RUN deletes a recorded run"),
-        ("approve reject reply respond", "kairo answer RUN answers its open question"),
-        ("ui web dashboard studio dev", "kairo console shows the runs in a browser"),
-        ("test evaluate evals benchmark", "kairo eval FILE runs a team on a dataset"),
-        ("validate lint plan preview dry-run", "kairo check FILE says what a run would do, kairo graph FILE draws it"),
-        ("new create scaffold", "kairo init writes a project"),
-        ("upgrade update", "kairo migrate brings a journal to this version's format"),
-        ("version", "write kairo --version"),
-        ("help", "write kairo --help"),
-    )
-    for guess in guesses.split()
-}
-"""Commands that other programs have, each with what to write."""
-
 
 class CommandTable(Mapping[str, Any]):
     """The commands by name; looking one up imports its module."""
@@ -193,10 +170,12 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name; another program's command is answered with ours."""
-        if args and args[0] in _GUESSED:
-            from kairo_team.cli.refusal import Refusal  # imported only after a mistake
+        if args and args[0] not in COMMANDS:
+            from kairo_team._util.guesses import OF_THE_COMMAND_LINE  # imported only after a mistake
+            from kairo_team.cli.refusal import Refusal
 
-            raise Refusal(f"there is no command {args[0]!r}: {_GUESSED[args[0]]}")
+            if args[0] in OF_THE_COMMAND_LINE:
+                raise Refusal(f"there is no command {args[0]!r}: {OF_THE_COMMAND_LINE[args[0]]}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kairo_team.cli.commands import _GUESSED, COMMANDS  # pyright: ignore[reportPrivateUsage] - the table itself
+from kairo_team._util.guesses import OF_THE_COMMAND_LINE
+from kairo_team.cli.commands import COMMANDS
 
 TeamFile = Callable[..., Path]
 
@@ -148,8 +149,8 @@ def test_a_missing_model_file_is_a_refusal(kairo: Any, team_file: TeamFile, monk
 
 
 def test_a_command_of_another_program_is_answered_with_one_of_ours() -> None:
-    assert _GUESSED.keys().isdisjoint(COMMANDS)
-    for guess, instead in _GUESSED.items():
+    assert OF_THE_COMMAND_LINE.keys().isdisjoint(COMMANDS)
+    for guess, instead in OF_THE_COMMAND_LINE.items():
         named = re.findall(r"kairo ([a-z-]+)", instead)
         assert named, guess
         assert {*named} <= {*COMMANDS, "--version", "--help"}, guess
