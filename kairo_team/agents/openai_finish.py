@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from agents import ModelBehaviorError
 
-from kairo_team.models.error_bodies import error_bodies_refused
+from kairo_team.models.error_bodies import Noted, error_bodies_refused
 
 if TYPE_CHECKING:
     from agents import Model
@@ -79,9 +78,9 @@ def _noted(fetch: Any) -> Any:
                     raise
                 found = asked.reply  # the library raises for a reply that was cut off, and would lose its text
         if isinstance(found, tuple):  # a response that is not filled in yet, and the stream
-            return (*found[:-1], _NotedStream(found[-1], word))
+            return (*found[:-1], Noted(found[-1], word.note))
         if hasattr(found, "__aiter__"):
-            return _NotedStream(found, word)
+            return Noted(found, word.note)
         word.note(found)
         return found
 
@@ -92,19 +91,3 @@ def _client_of(model: Any) -> Any:
     """Return the client of a model of the library; it may be made only now."""
     make = getattr(model, "_get_client", None)
     return getattr(model, "_client", None) if make is None else make()
-
-
-class _NotedStream:
-    """A stream, every piece of which is noted; everything else is the stream's own."""
-
-    def __init__(self, stream: Any, word: FinishWord) -> None:
-        self._stream = stream
-        self._word = word
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for piece in self._stream:
-            self._word.note(piece)
-            yield piece

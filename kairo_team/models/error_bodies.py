@@ -114,34 +114,34 @@ def _check(reply: Any, asked: Asked, name: str, field: str) -> Any:
     _name_calls(whole)
     asked.note(whole)
     if hasattr(whole, "_iterator"):  # a stream of OpenAI's or Anthropic's client
-        whole._iterator = _Noted(whole._iterator, asked)  # noqa: SLF001 - there is no other way to see its pieces
+        whole._iterator = Noted(whole._iterator, asked.note)  # noqa: SLF001 - there is no other way to see its pieces
     return reply
 
 
-class _Noted:
-    """The pieces of a stream, each noted."""
+class Noted:
+    """A stream, every piece of which is noted; everything else is the stream's own."""
 
-    def __init__(self, pieces: Any, asked: Asked) -> None:
+    def __init__(self, pieces: Any, note: Callable[[Any], None]) -> None:
         self._pieces = pieces
-        self._asked = asked
+        self._note = note
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pieces, name)
 
-    def __iter__(self) -> _Noted:
+    def __iter__(self) -> Noted:
         return self
 
     def __next__(self) -> Any:
         return self._with(next(self._pieces))
 
-    def __aiter__(self) -> _Noted:
+    def __aiter__(self) -> Noted:
         return self
 
     async def __anext__(self) -> Any:
         return self._with(await anext(self._pieces))
 
     def _with(self, piece: Any) -> Any:
-        self._asked.note(piece)
+        self._note(piece)
         return piece
 
 
