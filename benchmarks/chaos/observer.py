@@ -13,7 +13,7 @@ import psycopg
 from benchmarks.chaos.account import TIDIED
 
 LONGEST: Final = 20.0
-"""Seconds that a unit may be on nobody's way, by the beats of workers: three beats, a reap and an audit are two."""
+"""Seconds without a process or a delivery for a unit, by heartbeats of workers: three, a reap and an audit take two."""
 _UNITS: Final = """
 SELECT unit.id, unit.fence, unit.state, process.state
 FROM kairo.unit LEFT JOIN kairo.process ON process.id = unit.process
@@ -46,7 +46,7 @@ class Observer:
         """When a run last moved on, or a row was last tidied up."""
         self._moved: object = None
         self._beats: dict[str, int] = {}
-        """By worker: how often it has beaten."""
+        """Heartbeats so far, by worker."""
         self.longest = 0.0
         """Most seconds that a unit was on nobody's way."""
 
@@ -81,7 +81,7 @@ class Observer:
                 self._ends.wait(self._beat)
 
     def _beaten(self, connection: psycopg.Connection) -> float:
-        """Return the seconds since the last look by the beats of the fastest worker: a busy machine beats slowly."""
+        """Return the seconds since the last look, by the fastest worker's heartbeats, which a busy machine slows."""
         before, self._beats = self._beats, dict(connection.execute(_BEATS.encode()).fetchall())
         most = max((beats - before[one] for one, beats in self._beats.items() if one in before), default=0)
         return most * self._beat / 2
