@@ -33,7 +33,6 @@ from kairo_team.engine.records.plan_records import RAISED_BUDGET
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Writing
     from kairo_team.recorded import RecoveredRun
     from kairo_team.team import TeamExecutionRequest
 
@@ -268,11 +267,6 @@ def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) 
 
 
 # ------------------------------------------------------------------ what runs have spent
-
-
-def settle_session(session: Writing, connection: Connection) -> None:
-    """Settle a run whose session has just recorded its end."""
-    settle(connection, session.run_id, session.epoch)
 
 
 def settle(connection: Connection, run_id: str, epoch: int | None = None) -> None:

@@ -1,4 +1,7 @@
-"""The database of a journal: one writer thread for all sessions, for any kind of database."""
+"""The database of a journal: one writer thread for all sessions, for any kind of database.
+
+The writer also obeys other processes: it looks every second for requests to the runs that this process has.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +17,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import anyio
 
 from kairo_team._util.mistakes import with_article
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
+from kairo_team.durable.codec import CorruptRecord, decode, decode_loaded, fetching, look
 from kairo_team.durable.connection import Statement, execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
-from kairo_team.durable.live_requests import take
 from kairo_team.durable.owners import TAKEN_OVER
-from kairo_team.errors import JournalError
+from kairo_team.errors import JournalError, Misuse
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection
-    from kairo_team.durable.live_requests import LiveRequest, Obey
+    from kairo_team.engine.records.run_handle import RunControl
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
 Result = TypeVar("Result")
 Post = Callable[[Callable[[], object]], object]
 """Calls a function, in another thread if necessary."""
+Obey = Callable[[Callable[["RunControl"], object], Callable[[str], object]], object]
+"""Applies a request to a run, from any thread, and passes the answer on: "", or why nothing was done."""
 
 _MOST_AT_ONCE: Final = 2_000
 """Most entries in one transaction."""
@@ -52,6 +56,8 @@ _FOR_SESSION: Final = (
     " FROM run WHERE run_id = ?"
 )
 """What other processes want of a session's run."""
+_MAY: Final = frozenset({"cancel_task", "top_up_run", "steer"})
+"""The methods of `RunControl` that a request may name: other programs may write to the database."""
 
 _logger = logging.getLogger("kairo_team")
 
@@ -105,6 +111,20 @@ class _Entry:
     """Calls `wake` in the waiter's event loop."""
     progress: tuple[float, int] = (0.0, 0)
     """The session's progress when it made the entry: events up to this number are written with it."""
+
+
+class LiveRequest(NamedTuple):
+    """A request that the run's process has taken, and has to answer."""
+
+    id: str
+    body: str
+
+    def apply(self, control: RunControl) -> None:
+        """Do what is asked; raises what the run raises."""
+        name, *arguments = decode_loaded(self.body)
+        if name not in _MAY:
+            raise Misuse(f"a run knows no request {name!r}")
+        getattr(control, name)(*arguments)
 
 
 class Database(ABC):
@@ -377,15 +397,15 @@ class Database(ABC):
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
             if row[2] and session.on_request is not None:
-                for request in take(connection, session.run_id, session.epoch):
-                    session.on_request(request.apply, partial(self._answer, session, request))
+                for request in _take_requests(connection, session):
+                    session.on_request(request.apply, partial(self._answer, session, request.id))
             # An entry without statements still writes the progress and the events. A session may have left meanwhile.
             if session in self._sessions:
                 self.put(session, ())
 
-    def _answer(self, session: Writing, request: LiveRequest, problem: str) -> None:
-        """Answer a request; the records that the run made for it are written first."""
-        self.put(session, [request.answered(problem)])
+    def _answer(self, session: Writing, request_id: str, problem: str) -> None:
+        """Answer a request: why nothing was done, or ""; the records that the run made for it are written first."""
+        self.put(session, [("UPDATE request SET answer = ? WHERE id = ?", (problem, request_id))])
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
         """Write all entries in one transaction, except entries of sessions that no longer own their run."""
@@ -408,7 +428,7 @@ class Database(ABC):
     def _write_all(
         self, connection: Connection, entries: Sequence[_Entry], reached: Mapping[Writing, tuple[float, int]]
     ) -> None:
-        owned = {session for session in reached if self._owns(connection, session)}
+        owned = {one for one in reached if not self._is_lost(connection, one, self.epoch_row(connection, one))}
         for entry in entries:
             if entry.session in owned:
                 for statement in entry.statements:
@@ -431,9 +451,6 @@ class Database(ABC):
         sql = "UPDATE run SET active = ?, seq = CASE WHEN seq < ? THEN ? ELSE seq END, updated_at = ? WHERE run_id = ?"
         connection.execute(sql, (seconds, seq, seq, time.time(), session.run_id))
 
-    def _owns(self, connection: Connection, session: Writing) -> bool:
-        return not self._is_lost(connection, session, self.epoch_row(connection, session))
-
     def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
         """Return the epoch of a session's run and keep it until the transaction ends; None if the run is gone."""
         row: tuple[Any, ...] | None
@@ -451,6 +468,14 @@ class Database(ABC):
             self.leave(session)
             self._tell_lost(session, why)
         return True
+
+
+def _take_requests(connection: Connection, session: Writing) -> list[LiveRequest]:
+    """Take the open requests to a session, the oldest first; from now on a withdrawal says that they were taken."""
+    sql = "SELECT id, body FROM request WHERE run_id = ? AND epoch = ? AND taken = 0 ORDER BY asked_at, id"
+    rows = connection.execute(sql, (session.run_id, session.epoch)).fetchall()
+    mark = "UPDATE request SET taken = 1 WHERE id = ? AND taken = 0"
+    return [LiveRequest(row[0], row[1]) for row in rows if connection.execute(mark, (row[0],)).rowcount]
 
 
 def _why_lost(connection: Connection, run_id: str) -> str:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team._util.database_url import SCHEMA, lock_in, split_schema
 from kairo_team.durable.codec import decode_loaded
-from kairo_team.durable.connection import NOW
+from kairo_team.durable.connection import NOW, readable
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.formats import FORMAT, POSTGRES_STEPS, Format, format_of, migrate
 from kairo_team.durable.kept_files import its_texts
-from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
 

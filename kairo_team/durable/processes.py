@@ -56,7 +56,7 @@ class Process:
         # Two heartbeats in each interval: a single late one is not noticed.
         self.line = Line(url, beat / 2, self._hold_lock)
         """The connection of the heartbeat, which also listens for notifications."""
-        self.line.each(self._tick)
+        self.line.each(self._beat)
         self.dead = False
         """Whether the process was declared dead: then it can record nothing more."""
         self.watch_lock: int | None = None
@@ -81,8 +81,14 @@ class Process:
                 return
             if self._ends.is_set():
                 raise JournalError(place_of_url(self._url), CLOSED)
+            sql = (
+                "INSERT INTO process (id, kind, host, pid, lock, state, started_at, beat)"
+                " VALUES (?, ?, ?, ?, ?, 'live', ?, ?)"
+                " ON CONFLICT (id) DO NOTHING"
+            )
+            here = (socket.gethostname(), os.getpid())
             with connect_to(self._url, "process") as connection:
-                self._register(connection)
+                connection.execute(sql, (self.id, self._about["kind"], *here, self._lock, time.time(), self.beat))
             self._started = True
             self.line.start()
             threading.Thread(target=self._watch, name="kairo-beat-watch", daemon=True).start()
@@ -141,11 +147,9 @@ class Process:
                 _call_all(self._on_unreachable)
             told = silent
 
-    def _tick(self, connection: Connection) -> None:
-        if not self.dead:
-            self._beat(connection)
-
     def _beat(self, connection: Connection) -> None:
+        if self.dead:
+            return
         about = self._about
         sql = (
             "UPDATE process SET beats = beats + 1, kind = ?, team = ?, digest = ?, members = ?,"
@@ -166,16 +170,6 @@ class Process:
         self.units, self.nobody_watches = row[2], bool(row[3])
         if row[1]:
             _call_all(self._on_message)
-
-    def _register(self, connection: Connection) -> None:
-        sql = (
-            "INSERT INTO process (id, kind, host, pid, lock, state, started_at, beat)"
-            " VALUES (?, ?, ?, ?, ?, 'live', ?, ?)"
-            " ON CONFLICT (id) DO NOTHING"
-        )
-        host = socket.gethostname()
-        about = (self._about["kind"], host, os.getpid(), self._lock, time.time(), self.beat)
-        connection.execute(sql, (self.id, *about))
 
 
 class Observer:
@@ -210,16 +204,12 @@ class Observer:
             process: before if (before := seen[process]) is not None and before[0] == beats else (beats, now)
             for process, beats, *_ in rows
         }
-        return [
-            process
-            for process, _, lock, beat in rows
-            if self._is_late(connection, lock, now - self._seen[process][1], max(beat, self._beat))
-        ]
-
-    def _is_late(self, connection: Connection, lock: int, since: float, beat: float) -> bool:
-        if since >= LATE * beat:
-            return True
-        return since >= 1.5 * beat and not has_connection(connection, lock)
+        late: list[str] = []
+        for process, _, lock, own_beat in rows:
+            since, beat = now - self._seen[process][1], max(own_beat, self._beat)
+            if since >= LATE * beat or (since >= 1.5 * beat and not has_connection(connection, lock)):
+                late.append(process)
+        return late
 
 
 def has_connection(connection: Connection, lock: int) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
@@ -18,7 +17,7 @@ from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, Re
 
 if TYPE_CHECKING:
     from kairo_team.contracts import RunJournal
-    from kairo_team.durable.connection import Connection, Rows, Statement
+    from kairo_team.durable.connection import Connection, Statement
     from kairo_team.durable.database import Database
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
@@ -73,21 +72,19 @@ def steps_of(
     """
     steps: dict[str, object] = {}
     sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
-    found = connection.execute(sql, (run_id, len(prefix), prefix)) if of is None else _rows_of(connection, run_id, of)
-    for row in found:
+    values: Sequence[Any] = (run_id, len(prefix), prefix)
+    if of is not None:
+        # Its calls, its member's replies and prompts, and people's decisions; each part can use the index of keys.
+        begins = (f"call:{of}", f"said:{of}", f"human:{of.partition(':')[2]}")
+        part = "SELECT id, key, value FROM step WHERE run_id = ? AND key > ? AND key < ?"
+        sql = f"{' UNION ALL '.join([part] * len(begins))} ORDER BY id"
+        values = [one for begin in begins for one in (run_id, f"{begin}:", f"{begin};")]  # a semicolon follows a colon
+    for row in connection.execute(sql, values):
         try:
             steps[key_of(row["key"])] = read(row["value"])
         except CorruptRecord as error:
             raise CorruptRecord(f"step {row['key']!r} of run {run_id!r} cannot be read: {error}") from error
     return steps
-
-
-def _rows_of(connection: Connection, run_id: str, step: str) -> Rows:
-    """Return the records made within a step: its calls, its member's replies and prompts, and people's decisions."""
-    begins = (f"call:{step}", f"said:{step}", f"human:{step.partition(':')[2]}")
-    one = "SELECT id, key, value FROM step WHERE run_id = ? AND key > ? AND key < ?"  # each can use the index of keys
-    values = [(run_id, f"{begin}:", f"{begin};") for begin in begins]  # a semicolon follows a colon
-    return connection.execute(f"{' UNION ALL '.join([one] * len(begins))} ORDER BY id", [*chain(*values)])
 
 
 def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str]:
@@ -116,8 +113,16 @@ def call_sums(connection: Connection, run_id: str, over: str) -> list[Any]:
 
 def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
     """Return a run by its row and state; `over` as in `calls_inside`. Raises `CorruptRecord`, which names the run."""
+    times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
     try:
-        return _run_of(connection, row, state, over)
+        source: Any = json.loads(row["source"])
+        if not isinstance(source, dict) or not all(isinstance(one, str) for one in source.values()):
+            raise CorruptRecord(f"its source is {source!r:.80}, not an object of strings")
+        spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
+        if over != ALL_OVER:
+            calls = calls_inside(connection, row["run_id"], over, unended=True)
+            held = sum((one.held for one in calls), NO_USAGE)
+        return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times, held)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise CorruptRecord(f"run {row['run_id']!r}: {error}") from error
 
@@ -128,18 +133,6 @@ def unread_run(row: Any, state: str, problem: CorruptRecord) -> RecordedRun:
     return RecordedRun(
         row["run_id"], row["team"], row["goal"], state, row["parent"], {}, NO_USAGE, *times, problem=str(problem)
     )
-
-
-def _run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
-    source: Any = json.loads(row["source"])
-    if not isinstance(source, dict) or not all(isinstance(one, str) for one in cast("dict[str, Any]", source).values()):
-        raise CorruptRecord(f"its source is {source!r:.80}, not an object of strings")
-    spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
-    if over != ALL_OVER:
-        calls = calls_inside(connection, row["run_id"], over, unended=True)
-        held = sum((one.held for one in calls), NO_USAGE)
-    times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
-    return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times, held)
 
 
 def call_of(row: Any) -> RecordedCall:
@@ -230,15 +223,22 @@ def usage_of(connection: Connection, run_id: str, over: str = ALL_OVER) -> Usage
 
 def recovered(connection: Connection, row: Any, journal: RunJournal, read: Callable[[str], object]) -> RecoveredRun:
     """Return the records of a run, by its row."""
-    parent = row["parent"]
+    sql = "SELECT * FROM question WHERE run_id = ? ORDER BY asked_at, id"
+    questions = [
+        RecordedQuestion(
+            cast("HumanRequest", outline(one["body"])),
+            None if one["decision"] is None else cast("HumanDecision", outline(one["decision"])),
+        )
+        for one in connection.execute(sql, (row["run_id"],))
+    ]
     return RecoveredRun(
         request=cast("TeamExecutionRequest", read(row["request"])),
-        place=None if parent is None else place_of_row(row),
+        place=None if row["parent"] is None else place_of_row(row),
         seconds=row["active"],
         seq=row["seq"],
         steps=dict(journal.records),
         calls=calls_of(connection, row["run_id"]),
-        questions=_questions_of(connection, row["run_id"]),
+        questions=questions,
         journal=journal,
         state=row["state"],
     )
@@ -259,14 +259,3 @@ def calls_of(
         f" FROM call JOIN run USING (run_id) WHERE run_id = ?{of_step} ORDER BY call.id"
     )
     return tuple(map(call_of, connection.execute(sql, values)))
-
-
-def _questions_of(connection: Connection, run_id: str) -> tuple[RecordedQuestion, ...]:
-    rows = connection.execute("SELECT * FROM question WHERE run_id = ? ORDER BY asked_at, id", (run_id,))
-    return tuple(
-        RecordedQuestion(
-            cast("HumanRequest", outline(row["body"])),
-            None if row["decision"] is None else cast("HumanDecision", outline(row["decision"])),
-        )
-        for row in rows
-    )

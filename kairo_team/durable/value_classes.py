@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel
@@ -43,11 +43,12 @@ class Refusal(Exception):
 def library() -> Mapping[str, type]:
     """Return the library's value classes by name."""
     modules = [import_module(f"kairo_team.{name}") for name in _LIBRARY]
-    return {name: member for module in modules for name, member in vars(module).items() if _is_own(member, module)}
-
-
-def _is_own(member: object, module: ModuleType) -> bool:
-    return isinstance(member, type) and member.__module__ == module.__name__ and _is_value_class(member)
+    return {
+        name: member
+        for module in modules
+        for name, member in vars(module).items()
+        if isinstance(member, type) and member.__module__ == module.__name__ and _is_value_class(member)
+    }
 
 
 def _is_value_class(kind: type[Any]) -> bool:
@@ -85,16 +86,11 @@ def check_type(kind: Any) -> None:
         waiting += get_args(one)
         if isinstance(one, type) and not get_args(one) and _is_value_class(one):
             name_of(one)
-            waiting += _types_of_fields(one)
-
-
-def _types_of_fields(kind: type[Any]) -> list[Any]:
-    if issubclass(kind, BaseModel):
-        return [field.annotation for field in kind.model_fields.values()]
-    try:
-        return list(get_type_hints(kind).values())
-    except Exception:  # a name that is imported only for type checkers  # noqa: BLE001
-        return []
+            if issubclass(one, BaseModel):
+                waiting += [field.annotation for field in one.model_fields.values()]
+            else:
+                with suppress(Exception):  # a name that is imported only for type checkers
+                    waiting += get_type_hints(one).values()
 
 
 def loaded(name: str) -> type:
