@@ -152,14 +152,19 @@ def _errors_of_psycopg() -> Generator[None]:
         raise error.orig or error from None
 
 
-def _client(url: str, schema: str) -> DBOSClient:
-    return DBOSClient(
+@contextmanager
+def _client(url: str, schema: str) -> Generator[DBOSClient]:
+    client = DBOSClient(
         system_database_url=url,
         dbos_system_schema=schema,
         application_name=APPLICATION,
         system_database_pool_size=1,
         retry_connection_errors=False,
     )
+    try:
+        yield client
+    finally:
+        client.destroy()
 
 
 def _pair(workflow: str) -> tuple[str, int]:
@@ -226,15 +231,12 @@ class _Receiver:
 
     def _register(self, queues: Sequence[str]) -> None:
         """Create the queues."""
-        client = _client(self._url, self._delivery.schema)
-        try:
+        with _client(self._url, self._delivery.schema) as client:
             for queue in queues:
                 # The concurrency of a queue is one number for all processes: use the largest.
                 known = client.retrieve_queue(queue)
                 most = max(self._concurrency, (known and known.worker_concurrency) or 0)
                 client.register_queue(queue, worker_concurrency=most, polling_interval_sec=self._intervals.poll)
-        finally:
-            client.destroy()
 
     @property
     def is_stopped(self) -> bool:
@@ -277,25 +279,21 @@ class _Receiver:
             self._free += taken
             self._room.notify_all()
         while not made and not self._left.is_set():
-            made = self._sent_again(queue, workflow)
+            try:
+                with psycopg.connect(self._url) as connection:
+                    self._delivery.send_again(connection, queue, workflow, delay=self._intervals.again)
+                made = True
+            except psycopg.OperationalError:  # the database is unreachable
+                self._left.wait(self._intervals.poll)
         self._ended.add(workflow)
-
-    def _sent_again(self, queue: str, workflow: str) -> bool:
-        """Resend a delivery and return True; if the database is unreachable, wait a little and return False."""
-        try:
-            with psycopg.connect(self._url) as connection:
-                self._delivery.send_again(connection, queue, workflow, delay=self._intervals.again)
-        except psycopg.OperationalError:
-            self._left.wait(self._intervals.poll)
-            return False
-        return True
 
     def _keep(self) -> None:
         """Until the context is left, hold the lock that shows that this process lives, and clean up workflows."""
         while not self._left.is_set():
             with (
                 suppress(psycopg.OperationalError, sqlalchemy.exc.DBAPIError),
-                self._connected() as (connection, client),
+                psycopg.connect(self._url, autocommit=True) as connection,
+                _client(self._url, self._delivery.schema) as client,
             ):
                 held = False
                 # The server ends the session of a process that is stopped or has lost the network, with its lock: else
@@ -314,15 +312,6 @@ class _Receiver:
         with suppress(psycopg.OperationalError), psycopg.connect(self._url, autocommit=True) as connection:
             for _ in range(2):  # a workflow is given back when it is a stray twice
                 self._give_back_strays(connection)
-
-    @contextmanager
-    def _connected(self) -> Generator[tuple[psycopg.Connection, DBOSClient]]:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            client = _client(self._url, self._delivery.schema)
-            try:
-                yield connection, client
-            finally:
-                client.destroy()
 
     def _give_back_strays(self, connection: psycopg.Connection) -> None:
         """Resend workflows that this executor has but did not begin since the last search."""

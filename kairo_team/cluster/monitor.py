@@ -159,14 +159,17 @@ class Monitor:
             answered = connection.execute(f"SELECT id FROM unit WHERE {_ANSWERED}").fetchall()
             held = connection.execute("SELECT EXISTS (SELECT FROM unit WHERE state = 'held')").fetchone()[0]
             lost = self._audit(connection)
-        for process in late:
-            self._bury(connection, process)
+        for process in late:  # declared dead, it can record nothing more
+            sql = "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid"
+            if (found := connection.execute(sql, (process,)).fetchone()) is not None:
+                _logger.warning("process %s on %s sends no heartbeat: its units are sent again", found[1], found[0])
         if late or orphans:
             self._take_from_the_dead(connection)
         for (unit,) in answered:
             self._take_up(connection, unit)
         if held or answered or late or orphans:  # each of them may put a run into its queues
-            self._let_begin()
+            with self._journal.database.writing() as alone:  # no other process counts the same runs meanwhile
+                let_begin(self._delivery, alone)
         for one in lost:
             self._send_again(connection, one)
         self._looks += 1
@@ -177,14 +180,6 @@ class Monitor:
         return True
 
     # ------------------------------------------------------------------ the dead
-
-    def _bury(self, connection: Any, process: str) -> None:
-        """Declare a process dead, so that it can record nothing more."""
-        found = connection.execute(
-            "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid", (process,)
-        ).fetchone()
-        if found is not None:
-            _logger.warning("process %s on %s sends no heartbeat: its units are sent again", found[1], found[0])
 
     def _take_from_the_dead(self, connection: Any) -> None:
         """Resend the units of processes that were declared dead or have ended."""
@@ -251,22 +246,14 @@ class Monitor:
         elif deaths is not None and deaths.exhaust(self._max_deliveries):
             self._give_up(connection, unit, deaths)
         else:
-            self._send_run(connection, following)
+            sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
+            connection.execute(sql, (following.fence, unit.id))
+            following.deliver(self._delivery, connection)
 
     def _hold_run(self, connection: Any, unit: Unit) -> None:
         """Put a run that was not at work into its queues again."""
         sql = f"UPDATE unit SET fence = ?, state = 'held', process = NULL, problem = NULL, sent_at = {NOW} WHERE id = ?"
         connection.execute(sql, (unit.fence, unit.id))
-
-    def _let_begin(self) -> None:
-        """Send held runs whose queues let them begin."""
-        with self._journal.database.writing() as alone:  # no other process counts the same runs meanwhile
-            let_begin(self._delivery, alone)
-
-    def _send_run(self, connection: Any, unit: Unit) -> None:
-        sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
-        connection.execute(sql, (unit.fence, unit.id))
-        unit.deliver(self._delivery, connection)
 
     def _give_up(self, connection: Any, unit: Unit, deaths: Deaths) -> None:
         """Give up a run that ends every process that takes it; a person may look at it and resume it."""

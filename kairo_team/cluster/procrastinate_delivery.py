@@ -381,8 +381,18 @@ class _Connector(procrastinate.PsycopgConnector):
         """The time after which no query is repeated: `late` seconds after the first one that fails after `stop`."""
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
-        ask = super().execute_query_async
-        await self._insist(lambda: ask(query, **arguments))
+        while True:
+            try:
+                await _cancellable(super().execute_query_async(query, **arguments))
+            except ConnectorException as error:
+                if self._stopping.is_set():
+                    self._end = min(self._end, time.monotonic() + self._intervals.late)
+                if time.monotonic() >= self._end or not isinstance(error.__cause__, psycopg.OperationalError):
+                    raise
+                await asyncio.sleep(self._intervals.poll)
+            else:
+                self._end = math.inf
+                return
 
     async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:
         try:
@@ -422,20 +432,6 @@ class _Connector(procrastinate.PsycopgConnector):
                     is_news, due = False, loop.time() + self._intervals.again if is_news else math.inf
                     self.told += 1
                     await on_notification(channel="", payload=_NEWS)
-
-    async def _insist(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            try:
-                await _cancellable(ask())
-            except ConnectorException as error:
-                if self._stopping.is_set():
-                    self._end = min(self._end, time.monotonic() + self._intervals.late)
-                if time.monotonic() >= self._end or not isinstance(error.__cause__, psycopg.OperationalError):
-                    raise
-                await asyncio.sleep(self._intervals.poll)
-            else:
-                self._end = math.inf
-                return
 
 
 async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
