@@ -132,19 +132,14 @@ class _Point:
     seq: float = math.inf
     """The number of the last event that stays."""
 
-    def keeps(self, key: str, seq: int, body: str | None = None) -> bool:
-        """Return whether a step stays; `body` is the place of the task body that recorded it."""
+    def keeps(self, key: str, seq: int = 0, body: str | None = None) -> bool:
+        """Return whether a step stays, recorded after event `seq`; `body` is the place of the task body that did it."""
         if seq > self.seq or _OF_THE_END.fullmatch(key):
             return False
         if any(re.search(rf"(?:^|:){one}(?::|$)", key) for one in self.changes):
             return False
         found = _OF_A_TASK.search(key) or _OF_A_TASK.search(body or "")
         return found is None or found[1] not in self.left_out
-
-    @property
-    def inside(self) -> _Point:
-        """The same point of a run inside a task that stays."""
-        return replace(self, left_out=(), changes=())
 
 
 _Change = tuple[str, tuple[str, ...], Collection[str]]
@@ -191,8 +186,13 @@ class _PlanAsRecorded:
             left_out |= self._later_rounds(reached)
             decided = self._decided_again(task_id, left_out)
             left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in decided))
-        gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_again(by, tasks, left_out)]
-        changes = [re.escape(key) for keys in (*gone, *(one[1] for one in decided)) for key in keys]
+        gone = [one[1] for one in decided]
+        for by, keys, tasks in self._grown:
+            # A map or loop that stays must grow again if all tasks that it added are left out.
+            is_emptied = by in self.tasks and self.tasks[by].grows and tasks and left_out.issuperset(tasks)
+            if by in left_out or is_emptied:
+                gone.append(keys)
+        changes = [re.escape(key) for keys in gone for key in keys]
         changes += [rf"until:\d+:{re.escape(name)}" for name in self._holders(left_out)]
         return _Point(left_out, changes)
 
@@ -205,10 +205,6 @@ class _PlanAsRecorded:
             if tasks and task_id not in tasks and all(one in left_out for one in tasks):
                 return between[place:]
         return ()
-
-    def _grows_again(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
-        """Return whether a map or loop that stays must grow again, because all tasks that it added are left out."""
-        return by in self.tasks and self.tasks[by].grows and bool(tasks) and set(tasks) <= set(left_out)
 
     def _holders(self, ids: Iterable[str]) -> set[str]:
         """Return the maps and loops that contain these tasks, at any depth."""
@@ -262,15 +258,11 @@ def _copy_run(
         _copy_call(connection, one, new_id, point)
     for inner in connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall():
         begun = connection.execute("SELECT min(seq) FROM step WHERE run_id = ?", (inner["run_id"],)).fetchone()[0]
-        if begun is not None and begun <= point.seq and _keeps_place(point, inner["parent_step"]):
+        if begun is not None and begun <= point.seq and point.keeps(inner["parent_step"]):
             name = inner["run_id"].removeprefix(run_id)
             inner_id = f"{new_id}{name}" if name != inner["run_id"] else f"{new_id}.{name}"
-            _copy_run(connection, inner, inner_id, point.inside, {"parent": new_id}, read)
-
-
-def _keeps_place(point: _Point, step: str) -> bool:
-    """Return whether records of a step stay, apart from their event numbers."""
-    return point.keeps(step, 0)
+            # Of a run inside a task that stays, only later events are left out.
+            _copy_run(connection, inner, inner_id, _Point(seq=point.seq), {"parent": new_id}, read)
 
 
 def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point, read: Callable[[str], object]) -> None:
@@ -300,7 +292,7 @@ def _cut_by_the_end(steps: Mapping[str, object]) -> Collection[str]:
 
 def _copy_call(connection: Connection, row: Any, new_id: str, point: _Point) -> None:
     """Copy a call that stays; a tool call that was under way at the point becomes a call in doubt."""
-    if row["seq"] > point.seq or not _keeps_place(point, row["step"]):
+    if row["seq"] > point.seq or not point.keeps(row["step"]):
         return
     values: dict[str, object] = {"run_id": new_id, "copied": 1}
     if row["state"] != "sent" and row["ended_seq"] > point.seq:

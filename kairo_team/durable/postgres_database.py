@@ -263,7 +263,13 @@ class PostgresDatabase(Database):
         self._schema = split_schema(url)[1]
         self._lock = lock_in(self._schema, _LOCK)
         super().__init__(place)
-        self.connection_errors = _connection_errors()
+        library = _psycopg()
+        self.connection_errors: tuple[type[Exception], ...] = (
+            library.OperationalError,
+            library.InterfaceError,
+            library.InternalError,  # psycopg's word for a reply that comes after the last message of a server
+            library.errors.IdleInTransactionSessionTimeout,
+        )
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
@@ -534,11 +540,3 @@ class PostgresDatabase(Database):
         with suppress(IndexError):  # another thread was first
             while self._idle:
                 self._idle.pop()[0].close()
-
-
-def _connection_errors() -> tuple[type[Exception], ...]:
-    import psycopg
-
-    # An internal error is psycopg's word for a reply that comes after the last message of a server.
-    names = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-    return (*names, psycopg.errors.IdleInTransactionSessionTimeout)
