@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, final
 
 from kairo_team._util.drawn import drawing
@@ -736,12 +735,11 @@ def _remember(node: Node) -> Ended:
 def _write_ended(ended: Ended, path: str) -> BudgetNode:
     """Return a closed node as a value; child values are built when they are read."""
     node, cells, below = ended
-    children = ReadLater(partial(_write_all_ended, node, below, path)) if below else ()
-    return _write(node, cells, path, None, children)
 
+    def write_below() -> tuple[BudgetNode, ...]:
+        return tuple(_write_ended(one, _path_in(node, path, one[0])) for one in below)
 
-def _write_all_ended(node: Node, below: Sequence[Ended], path: str) -> tuple[BudgetNode, ...]:
-    return tuple(_write_ended(ended, _path_in(node, path, ended[0])) for ended in below)
+    return _write(node, cells, path, None, ReadLater(write_below) if below else ())
 
 
 def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children: Sequence[BudgetNode]) -> BudgetNode:

@@ -83,7 +83,7 @@ class GuardrailChain:
         where only a policy named here is imported. Raises `ValueError` for an unknown name, a bad option, or a
         repeated name or id.
         """
-        return cls(policies_of(config))
+        return cls(_CONFIGURED.make_all(config, _build))
 
     def covers(self, phase: GuardrailPhase) -> bool:
         """Return whether a policy declares this phase."""
@@ -232,11 +232,6 @@ def _fresh(policy: Any) -> GuardrailPolicy:
 _CONFIGURED: Final = Configured(
     "guardrail", ("kairo", "guardrail", "policies"), "keep one, or give each a different id"
 )
-
-
-def policies_of(config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Sequence[GuardrailPolicy]:
-    """Make the configured policies; `ValueError` for an unknown name, a bad option, or a repeated name or id."""
-    return _CONFIGURED.make_all(config, _build)
 
 
 def _build(entry: Any) -> tuple[str, GuardrailPolicy]:

@@ -45,7 +45,8 @@ class ToolLoop:
         call = context.payload
         if not isinstance(call, ToolInput):
             return GuardrailDecision.allow()
-        number = self._count(context, _fingerprint(call))
+        body = json.dumps([call.name, call.arguments], sort_keys=True)
+        number = self._count(context, hashlib.sha256(body.encode()).digest())  # so that long arguments are not kept
         if number < self.warn_at:
             return GuardrailDecision.allow()
         reason = f"{call.name!r} is called with the same arguments {number} times in a row"
@@ -61,8 +62,3 @@ class ToolLoop:
         number = times + 1 if call == last else 1
         self._rows[key] = (call, number)
         return number
-
-
-def _fingerprint(call: ToolInput) -> bytes:
-    body = json.dumps([call.name, call.arguments], sort_keys=True)
-    return hashlib.sha256(body.encode()).digest()  # a digest, so that long arguments are not kept
