@@ -62,7 +62,10 @@ def check_agent(where: str, agent: object) -> None:
         check_plug_in(where, "an agent", agent, "run", "assignment", "context")
         return
     if not callable(agent):
-        hint = _of_text(agent) if isinstance(agent, str) else ""
+        hint = ""
+        if isinstance(agent, str):
+            model = f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model"
+            hint = model if len(agent.split()) == 1 else ": give the function itself, not what it returns"
         raise ValueError(
             f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}{hint}"
         )
@@ -79,12 +82,6 @@ def check_agent(where: str, agent: object) -> None:
             f"{where}: {_name(function)} takes {signature}; an agent function takes (assignment) or "
             "(assignment, context)"
         )
-
-
-def _of_text(agent: str) -> str:
-    if len(agent.split()) != 1:
-        return ": give the function itself, not what it returns"
-    return f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model"
 
 
 def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] | None:
@@ -170,16 +167,13 @@ def check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -
         check_instance(owner, f"a {what}", one)
         lacking = [name for name in methods if not callable(getattr(one, name, None))]
         if lacking:
+            from_config = f"kairo_team.governance.{what.capitalize()}Chain.from_config([{{'name': ...}}])"
             raise ValueError(
                 f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
-                f"{_by_name(what) if isinstance(one, str | Mapping) else ''}"
+                f"{f'; by name: {from_config}' if isinstance(one, str | Mapping) else ''}"
             )
         for name, written in methods.items():
             if written.startswith("async "):
                 call = written.removeprefix("async ")
                 check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
     return given
-
-
-def _by_name(what: str) -> str:
-    return f"; by name: kairo_team.governance.{what.capitalize()}Chain.from_config([{{'name': ...}}])"
