@@ -125,7 +125,14 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
     A group is described by its first leaves: its own text has only their number.
     """
     if isinstance(error, BaseExceptionGroup):
-        return _words_of_group(cast("BaseExceptionGroup[BaseException]", error), longest)[:longest]
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        leaves = leaves_of(group)
+        words = [problem_of(leaf, longest) for leaf in islice(leaves, _LEAVES)]
+        if len(words) == 1:
+            return words[0][:longest]
+        more = sum(1 for _ in leaves)
+        rest = f"; and {more:,} more" if more else ""
+        return f"{type(group).__name__}: {_message_of(group)}: {'; '.join(words)}{rest}"[:longest]
     text, kind = _shown(error, str), type(error).__name__
     if isinstance(error, BadExit):
         return text
@@ -153,16 +160,6 @@ def shown(value: object, longest: int = 200) -> str:
         if plain_failure_of(raised) is None:
             raise
         return f"a {type(value).__name__} that cannot be shown"
-
-
-def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | None) -> str:
-    leaves = leaves_of(group)
-    words = [problem_of(leaf, longest) for leaf in islice(leaves, _LEAVES)]
-    more = sum(1 for _ in leaves)
-    if len(words) == 1:
-        return words[0]
-    rest = f"; and {more:,} more" if more else ""
-    return f"{type(group).__name__}: {_message_of(group)}: {'; '.join(words)}{rest}"
 
 
 def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
@@ -209,7 +206,13 @@ def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) 
     if isinstance(raised, Exception):
         return sound(raised)
     if isinstance(raised, BaseExceptionGroup):
-        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), is_requested)
+        group, parts = cast("BaseExceptionGroup[BaseException]", raised), list[Exception]()
+        for leaf in islice(leaves_of(group), _WIDEST):
+            part = _failure_of(leaf, is_requested)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else ExceptionGroup(_message_of(group), parts)
     if _is_cancellation(raised):
         return None if is_requested is not None and is_requested() else _bad_exit(raised, _CANCELLED)
     if (
@@ -221,18 +224,6 @@ def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) 
     if _is_by_signal(raised):
         return None
     return _bad_exit(raised, next((why for kind, why in _WHY.items() if isinstance(raised, kind)), _NO_EXCEPTION))
-
-
-def _failure_of_group(
-    raised: BaseExceptionGroup[BaseException], is_requested: Callable[[], bool] | None
-) -> Exception | None:
-    parts: list[Exception] = []
-    for leaf in islice(leaves_of(raised), _WIDEST):
-        part = _failure_of(leaf, is_requested)
-        if part is None:
-            return None
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else ExceptionGroup(_message_of(raised), parts)
 
 
 def _bad_exit(raised: BaseException, why: str) -> BadExit:
@@ -277,7 +268,8 @@ def _is_requested() -> bool:
         keeper, before = _own_tasks[keeper]
     if keeper.cancelling() > before:
         return True
-    _take_back(task)
+    while task.cancelling():  # it is taken back
+        task.uncancel()
     return False
 
 
@@ -296,11 +288,6 @@ def asyncio_task() -> Any:
         return None if asyncio is None else asyncio.current_task()
     except RuntimeError:
         return None
-
-
-def _take_back(task: Any) -> None:
-    while task.cancelling():
-        task.uncancel()
 
 
 def is_own(task: Any) -> bool:
