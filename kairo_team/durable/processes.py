@@ -81,14 +81,8 @@ class Process:
                 return
             if self._ends.is_set():
                 raise JournalError(place_of_url(self._url), CLOSED)
-            sql = (
-                "INSERT INTO process (id, kind, host, pid, lock, state, started_at, beat)"
-                " VALUES (?, ?, ?, ?, ?, 'live', ?, ?)"
-                " ON CONFLICT (id) DO NOTHING"
-            )
-            here = (socket.gethostname(), os.getpid())
             with connect_to(self._url, "process") as connection:
-                connection.execute(sql, (self.id, self._about["kind"], *here, self._lock, time.time(), self.beat))
+                self._register(connection)
             self._started = True
             self.line.start()
             threading.Thread(target=self._watch, name="kairo-beat-watch", daemon=True).start()
@@ -170,6 +164,16 @@ class Process:
         self.units, self.nobody_watches = row[2], bool(row[3])
         if row[1]:
             _call_all(self._on_message)
+
+    def _register(self, connection: Connection) -> None:
+        sql = (
+            "INSERT INTO process (id, kind, host, pid, lock, state, started_at, beat)"
+            " VALUES (?, ?, ?, ?, ?, 'live', ?, ?)"
+            " ON CONFLICT (id) DO NOTHING"
+        )
+        host = socket.gethostname()
+        about = (self._about["kind"], host, os.getpid(), self._lock, time.time(), self.beat)
+        connection.execute(sql, (self.id, *about))
 
 
 class Observer:
