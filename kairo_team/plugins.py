@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -376,15 +377,11 @@ def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]
             version = str(distribution.version)
             plugins += [Plugin(groups[point.group], point.name, point.value, name, version) for point in points]
         except Exception as error:  # noqa: BLE001 - the files of a package may hold anything
-            unread.append(f"the entry points of {_name_in(distribution)!r} cannot be read: {_explain(error)}")
+            name = "?"
+            with suppress(Exception):
+                name = str(distribution.metadata["Name"])
+            unread.append(f"the entry points of {name!r} cannot be read: {_explain(error)}")
     return plugins, tuple(unread)
-
-
-def _name_in(distribution: Distribution) -> str:
-    try:
-        return str(distribution.metadata["Name"])
-    except Exception:  # noqa: BLE001 - as above
-        return "?"
 
 
 def _explain(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from dbos import DBOS, DBOSClient
 
 from kairo_team._util.database_url import split_schema
 from kairo_team.cluster.delivery import Intervals, Receiver, Take, check_database_url, queue_key
+from kairo_team.durable.line import LEAST_IDLE
 from kairo_team.errors import Misuse
 
 APPLICATION: Final = "kairo"
@@ -29,8 +30,6 @@ VERSION: Final = "1"
 """The version of the workflow below, equal in all processes: DBOS gives a workflow only to its own version."""
 _PATIENCE: Final = 60.0
 """Seconds that the database may take to give a process its lock."""
-_LEAST_IDLE: Final = 5000
-"""Minimum milliseconds without a query after which the process loses its lock; enough for a busy machine."""
 LOOK: Final = 1.0
 """Seconds between two searches for workflows that ended, or that were taken but never begun."""
 _SEND: Final = """
@@ -181,7 +180,7 @@ class _Receiver:
         self._delivery, self._url, self._intervals, self._take = delivery, url, intervals, take
         self._executor = f"{process}#{uuid4().hex[:8]}"
         self._concurrency = concurrency
-        self._silence = max(_LEAST_IDLE, int(1000 * intervals.late))
+        self._silence = max(LEAST_IDLE, int(1000 * intervals.late))
         """Milliseconds without a query after which the process loses its lock."""
         self._room = threading.Condition()
         self._free = concurrency

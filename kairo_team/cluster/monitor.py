@@ -16,6 +16,7 @@ from kairo_team.cluster.queues import let_begin
 from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.accounts import settle_cancelled
 from kairo_team.durable.connection import NOW, execute
+from kairo_team.durable.line import LEAST_IDLE
 from kairo_team.durable.processes import Observer
 from kairo_team.errors import Misuse
 from kairo_team.recorded import ENDED, GIVEN_UP
@@ -31,8 +32,6 @@ _logger = logging.getLogger("kairo_team")
 
 _LOCK: Final = 0x6B61_6972_0002
 """The advisory lock of the process that watches the others."""
-_LEAST_IDLE: Final = 5000
-"""Minimum milliseconds without a check after which the process loses its lock; enough for a busy machine."""
 _AT_ONCE: Final = 1000
 """Most units that one audit checks."""
 _SWEEP: Final = 5
@@ -135,7 +134,7 @@ class Monitor:
     def _watch(self) -> None:
         with self._journal.connecting(own="monitor") as connection:
             # a process that is stopped, or has lost the network, loses the lock after this time
-            connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._beat))}")
+            connection.execute(f"SET idle_session_timeout = {max(LEAST_IDLE, int(3000 * self._beat))}")
             observer = Observer(self._beat)
             self._missing.clear()
             while self._look(connection, observer) and self._pause():

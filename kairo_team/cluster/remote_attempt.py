@@ -109,7 +109,9 @@ class RemoteAttempt:
             error = failure_of(raised)
             if error is None:
                 raise
-            return failed_attempt(context, self._number, error)._replace(calls=self._calls_made)
+            # Of workers that did not report the attempt's end; each delivery repeats what is recorded.
+            made = (replace(call, attempt=self._number) for call in self._made.values())
+            return failed_attempt(context, self._number, error)._replace(calls=tuple(dict.fromkeys(made)))
         assert end is not None, "the scope is cancelled only after an interruption or a halt"
         return self._read(end)
 
@@ -125,12 +127,6 @@ class RemoteAttempt:
             attempt = attempt._replace(error=why, halt=halt, origin=origin, origin_path=path)
         read = read_again(self._context, attempt._replace(usage=self._governor.usage))
         return read._replace(calls=attempt.calls)
-
-    @property
-    def _calls_made(self) -> tuple[DoneCall, ...]:
-        """The calls of workers that did not report the attempt's end; each delivery repeats what is recorded."""
-        made = (replace(call, attempt=self._number) for call in self._made.values())
-        return tuple(dict.fromkeys(made))
 
     # ------------------------------------------------------------------ deliveries
 

@@ -463,7 +463,13 @@ class Database(ABC):
             return False
         if session.lost is None:
             # Another epoch is another session, which may have ended the run since.
-            why = _why_lost(connection, session.run_id) if row is None else TAKEN_OVER
+            why = TAKEN_OVER
+            if row is None:
+                found = connection.execute("SELECT state FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
+                if found is None:
+                    why = "the run was forgotten"
+                elif found[0] in ENDED:
+                    why = f"the run has ended: {found[0]}"
             session.lost = why
             self.leave(session)
             self._tell_lost(session, why)
@@ -476,14 +482,6 @@ def _take_requests(connection: Connection, session: Writing) -> list[LiveRequest
     rows = connection.execute(sql, (session.run_id, session.epoch)).fetchall()
     mark = "UPDATE request SET taken = 1 WHERE id = ? AND taken = 0"
     return [LiveRequest(row[0], row[1]) for row in rows if connection.execute(mark, (row[0],)).rowcount]
-
-
-def _why_lost(connection: Connection, run_id: str) -> str:
-    """Return why a session of a run may write nothing more."""
-    row = connection.execute("SELECT state FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        return "the run was forgotten"
-    return f"the run has ended: {row[0]}" if row[0] in ENDED else TAKEN_OVER
 
 
 def _wake(entries: Iterable[_Entry]) -> None:

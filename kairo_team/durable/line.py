@@ -21,8 +21,8 @@ _logger = logging.getLogger("kairo_team")
 Tick = Callable[["PostgresConnection"], object]
 _AGAIN: Final = 0.2
 """Most seconds between two attempts to connect."""
-_LEAST_IDLE: Final = 5000
-"""Minimum milliseconds of silence after which the server ends the session; enough for a busy machine."""
+LEAST_IDLE: Final = 5000
+"""Minimum milliseconds of silence after which the server ends a session, with its locks; enough for a busy machine."""
 
 
 class Line:
@@ -132,7 +132,7 @@ class Line:
         # is stopped or has lost the network, with its locks. Heartbeats need not reach the disk.
         connection.execute(
             f"SET statement_timeout = {milliseconds}; SET synchronous_commit = off;"
-            f" SET idle_session_timeout = {max(_LEAST_IDLE, int(6000 * self._interval))}"
+            f" SET idle_session_timeout = {max(LEAST_IDLE, int(6000 * self._interval))}"
         )
         self._opened(connection)
         heard: frozenset[str] = frozenset()

@@ -106,7 +106,12 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
-            if not (tree.repeats and self._repeats_step()):
+            left = 0
+            if tree.repeats:  # an iteration that repeats recorded calls is counted, and not refused
+                left = tree.repeats.pop(node, 0)
+                if left > 1:
+                    tree.repeats[node] = left - 1
+            if not left:
                 halts.check_begin(node)
             # A claim that is paid at once: an iteration has no time in flight.
             if not node.claim(LOOPS, 1):
@@ -119,14 +124,6 @@ class Governor:
     def repeat_steps(self, count: int) -> None:
         """Do not refuse the next `count` iterations because of spending: they repeat calls that are paid already."""
         self._node.tree.repeats[self._node] = count
-
-    def _repeats_step(self) -> bool:
-        """Return whether the next iteration repeats recorded calls; if so, count it."""
-        repeats = self._node.tree.repeats
-        left = repeats.pop(self._node, 0)
-        if left > 1:
-            repeats[self._node] = left - 1
-        return left > 0
 
     def can_proceed(self) -> None:
         """Check that a call may be made now: call it immediately before.
