@@ -138,9 +138,13 @@ def to_jsonable_python(value: Any, **options: Any) -> Any:
     return to_jsonable_python(value, **options)
 
 
-@cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
     """Return the validator of a type, built once."""
+    return _adapter(kind)
+
+
+@cache  # by a function of its own: a type checker takes a cached one for one of hashable arguments
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     import pydantic  # it is slow to import, and most runs validate nothing
 
     return pydantic.TypeAdapter(kind)

@@ -136,6 +136,8 @@ class Database(ABC):
 
     is_over: ClassVar[str] = "call.epoch != run.epoch"
     """SQL condition on tables `call` and `run`: the session of the call records nothing more."""
+    owners: ClassVar[str] = "owner"
+    """The table of the processes that have runs."""
     own_calls: ClassVar[str] = ""
     """SQL to append to a condition on table `call`: only calls of the run's own session, not of its units."""
     rest: ClassVar[float | None] = None

@@ -409,12 +409,5 @@ class SqliteJournal(SqlJournal):
         found = connection.execute("SELECT 1 FROM owner WHERE id = ?", (owner,)).fetchone()
         return found is not None and is_alive(self.path, owner)
 
-    def _has_died(self, connection: Connection, owner: str) -> bool:
-        return not self._is_alive(connection, owner)
-
-    def _describe_owner(self, connection: Connection, owner: str) -> str:
-        found = connection.execute("SELECT * FROM owner WHERE id = ?", (owner,)).fetchone()
-        return f"process {found['pid']} on {found['host']}" if found else "another process"
-
     def __repr__(self) -> str:
         return f"SqliteJournal({str(self.path)!r})"

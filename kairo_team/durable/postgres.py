@@ -196,10 +196,6 @@ class PostgresJournal(SqlJournal):
     def _has_died(self, connection: Connection, owner: str) -> bool:
         return has_died(connection, owner, self.beat)
 
-    def _describe_owner(self, connection: Connection, owner: str) -> str:
-        found = connection.execute("SELECT pid, host FROM process WHERE id = ?", (owner,)).fetchone()
-        return f"process {found['pid']} on {found['host']}" if found else "another process"
-
     def _lock_run(self, connection: Connection, run_id: str) -> None:
         connection.execute("SELECT FROM run WHERE run_id = ? FOR UPDATE", (run_id,))
 

@@ -242,6 +242,7 @@ class PostgresDatabase(Database):
         " WHERE unit.id = call.unit AND unit.fence = call.fence AND unit.state = 'taken'))"
     )
 
+    owners = "process"
     own_calls = " AND unit = ''"
     rest = 10.0
 

@@ -81,13 +81,15 @@ class SqlJournal(ABC):
     def _is_alive(self, connection: Connection, owner: str) -> bool:
         """Return whether the process that owns a run lives."""
 
-    @abstractmethod
     def _has_died(self, connection: Connection, owner: str) -> bool:
         """Return whether the owner's process is certainly gone; if so, it can record nothing more."""
+        return not self._is_alive(connection, owner)
 
-    @abstractmethod
     def _describe_owner(self, connection: Connection, owner: str) -> str:
         """Name the process that has a run: `process 12 on host`."""
+        sql = f"SELECT pid, host FROM {self.database.owners} WHERE id = ?"
+        found = connection.execute(sql, (owner,)).fetchone()
+        return f"process {found['pid']} on {found['host']}" if found else "another process"
 
     def _delete_owners(self, connection: Connection) -> None:  # noqa: B027 - not every kind has any
         """Delete owners without running runs whose process is gone."""

@@ -70,7 +70,7 @@ class GovernorScope:
         tree = node.tree
         # Registered before the check below: a stop after it finds the scope, a stop before it is found by the check.
         if tree.scopes.setdefault(node, self) is not self:
-            tree.join(tree.more_scopes, node, self)  # one more scope of a node that has an open one
+            self._join_others()
         self.running = True
         if node.ended is not None or node.timed or tree.halts:
             try:
@@ -128,6 +128,11 @@ class GovernorScope:
     def refresh(self) -> None:
         """Read the deadlines again after one was moved; from any thread."""
         send(self._loop, self._take_deadline)
+
+    def _join_others(self) -> None:
+        """Register as one more scope of a node that has an open one."""
+        tree = self.node.tree
+        tree.join(tree.more_scopes, self.node, self)
 
     def _leave(self) -> None:
         """Remove the scope from the tree; later posts no longer concern it."""
