@@ -77,7 +77,7 @@ class Cluster:
             delivery_of,
             url=url,
             intervals=Intervals(poll=min(Intervals.poll, beat / 5), again=beat, late=3 * beat),
-            line=lambda: self.journal.process.line,
+            line=self._line,
         )
         given = None if engine is None else make(engine)  # a wrong name is refused before the database is asked
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
@@ -87,6 +87,9 @@ class Cluster:
         """Held while `_installed` or `_started` changes."""
         self._installed = False
         self._started = False
+
+    def _line(self) -> Line:
+        return self.journal.process.line
 
     @cached_property
     def mailbox(self) -> Mailbox:

@@ -81,6 +81,7 @@ class HealthServer(TextServer):
 def _answer(service: WorkerService, path: str) -> Answer:
     if path not in ("/healthz", "/readyz"):
         return Answer(HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
+    text: str
     if path == "/readyz":
         good, text = service.phase == "ready", service.phase
     else:
