@@ -56,7 +56,7 @@ class Process:
         # Two heartbeats in each interval: a single late one is not noticed.
         self.line = Line(url, beat / 2, self._hold_lock)
         """The connection of the heartbeat, which also listens for notifications."""
-        self.line.each(self._beat)
+        self.line.each(self._tick)
         self.dead = False
         """Whether the process was declared dead: then it can record nothing more."""
         self.watch_lock: int | None = None
@@ -141,9 +141,11 @@ class Process:
                 _call_all(self._on_unreachable)
             told = silent
 
+    def _tick(self, connection: Connection) -> None:
+        if not self.dead:
+            self._beat(connection)
+
     def _beat(self, connection: Connection) -> None:
-        if self.dead:
-            return
         about = self._about
         sql = (
             "UPDATE process SET beats = beats + 1, kind = ?, team = ?, digest = ?, members = ?,"
