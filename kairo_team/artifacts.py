@@ -89,6 +89,14 @@ class Artifact:
             return adapter(kind).validate_json(written)  # a strict type accepts a list or a date only from JSON
 
 
+def _is_data(value: object) -> bool:
+    """Return whether a value is data that an agent may return: a pydantic model, a dataclass, a dict or a list."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "kairo_team":  # such as a reply of a model
+        return False
+    return is_dataclass(kind) or isinstance(value, Mapping | list) or hasattr(kind, "__pydantic_serializer__")
+
+
 _OF_BYTES: Final = "; bytes go into a file: return kt.Artifact(text, files=[kt.File(data=...)])"
 
 
@@ -98,10 +106,7 @@ def artifact_of_returned(given: Any, member: str) -> Artifact:
         return Artifact(given)
     if isinstance(given, Artifact):
         return plain_artifact(given)
-    kind = type(given)
-    is_own = kind.__module__.partition(".")[0] == "kairo_team"  # such as a reply of a model
-    is_data = is_dataclass(kind) or isinstance(given, Mapping | list) or hasattr(kind, "__pydantic_serializer__")
-    if is_data and not is_own:
+    if _is_data(given):
         try:
             return artifact_of(given)
         except ValueError as error:

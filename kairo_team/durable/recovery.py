@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
 from kairo_team.durable.connection import key_of
@@ -116,7 +117,7 @@ def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedR
     times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
     try:
         source: Any = json.loads(row["source"])
-        if not isinstance(source, dict) or not all(isinstance(one, str) for one in source.values()):
+        if not is_mapping(source) or not all(isinstance(one, str) for one in source.values()):
             raise CorruptRecord(f"its source is {source!r:.80}, not an object of strings")
         spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
         if over != ALL_OVER:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
@@ -86,11 +85,16 @@ def check_type(kind: Any) -> None:
         waiting += get_args(one)
         if isinstance(one, type) and not get_args(one) and _is_value_class(one):
             name_of(one)
-            if issubclass(one, BaseModel):
-                waiting += [field.annotation for field in one.model_fields.values()]
-            else:
-                with suppress(Exception):  # a name that is imported only for type checkers
-                    waiting += get_type_hints(one).values()
+            waiting += _types_of_fields(one)
+
+
+def _types_of_fields(kind: type[Any]) -> list[Any]:
+    if issubclass(kind, BaseModel):
+        return [field.annotation for field in kind.model_fields.values()]
+    try:
+        return list(get_type_hints(kind).values())
+    except Exception:  # a name that is imported only for type checkers  # noqa: BLE001
+        return []
 
 
 def loaded(name: str) -> type:
