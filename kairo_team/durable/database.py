@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import anyio
 
@@ -111,20 +111,6 @@ class _Entry:
     """Calls `wake` in the waiter's event loop."""
     progress: tuple[float, int] = (0.0, 0)
     """The session's progress when it made the entry: events up to this number are written with it."""
-
-
-class LiveRequest(NamedTuple):
-    """A request that the run's process has taken, and has to answer."""
-
-    id: str
-    body: str
-
-    def apply(self, control: RunControl) -> None:
-        """Do what is asked; raises what the run raises."""
-        name, *arguments = decode_loaded(self.body)
-        if name not in _MAY:
-            raise Misuse(f"a run knows no request {name!r}")
-        getattr(control, name)(*arguments)
 
 
 class Database(ABC):
@@ -399,8 +385,8 @@ class Database(ABC):
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
             if row[2] and session.on_request is not None:
-                for request in _take_requests(connection, session):
-                    session.on_request(request.apply, partial(self._answer, session, request.id))
+                for request_id, body in _take_requests(connection, session):
+                    session.on_request(partial(_apply, body), partial(self._answer, session, request_id))
             # An entry without statements still writes the progress and the events. A session may have left meanwhile.
             if session in self._sessions:
                 self.put(session, ())
@@ -478,12 +464,20 @@ class Database(ABC):
         return True
 
 
-def _take_requests(connection: Connection, session: Writing) -> list[LiveRequest]:
-    """Take the open requests to a session, the oldest first; from now on a withdrawal says that they were taken."""
+def _take_requests(connection: Connection, session: Writing) -> list[tuple[str, str]]:
+    """Return id and body of the open requests to a session, the oldest first; from now on they count as taken."""
     sql = "SELECT id, body FROM request WHERE run_id = ? AND epoch = ? AND taken = 0 ORDER BY asked_at, id"
     rows = connection.execute(sql, (session.run_id, session.epoch)).fetchall()
     mark = "UPDATE request SET taken = 1 WHERE id = ? AND taken = 0"
-    return [LiveRequest(row[0], row[1]) for row in rows if connection.execute(mark, (row[0],)).rowcount]
+    return [(row[0], row[1]) for row in rows if connection.execute(mark, (row[0],)).rowcount]
+
+
+def _apply(body: str, control: RunControl) -> None:
+    """Do what a request asks of a run; raises what the run raises."""
+    name, *arguments = decode_loaded(body)
+    if name not in _MAY:
+        raise Misuse(f"a run knows no request {name!r}")
+    getattr(control, name)(*arguments)
 
 
 def _wake(entries: Iterable[_Entry]) -> None:

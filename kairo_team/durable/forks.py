@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.durable.connection import Connection, execute, insert, key_of
 from kairo_team.durable.kept_files import copy_files, encode_for
@@ -142,9 +142,15 @@ class _Point:
         return found is None or found[1] not in self.left_out
 
 
-_Change = tuple[str, tuple[str, ...], Collection[str]]
-"""A change of the plan: the id of the task that made it (or ""), its keys, and the ids of the tasks that it added or
-replaced."""
+class _Change(NamedTuple):
+    """A change of the plan."""
+
+    by: str
+    """The id of the task that made it, or ""."""
+    key: str
+    """The key of its step."""
+    tasks: Collection[str]
+    """The ids of the tasks that it added or replaced."""
 
 
 class _PlanAsRecorded:
@@ -160,12 +166,12 @@ class _PlanAsRecorded:
                 self._take(made.tasks)
         for key, made in steps.items():
             if isinstance(made, Added):
-                self._grown.append((made.by or "", (key,), self._take(made.tasks)))
+                self._grown.append(_Change(made.by or "", key, self._take(made.tasks)))
         for key, made in steps.items():
             # The last: its graph repeats the tasks that were added, which are new only in `Added`.
             if isinstance(made, Replan) and made.graph is not None:
                 new = self._take(made.graph.tasks)
-                self._grown.append((made.failing, (key,), {*new, *made.replaced}))
+                self._grown.append(_Change(made.failing, key, {*new, *made.replaced}))
 
     def _take(self, tasks: Iterable[Task]) -> Collection[str]:
         """Add tasks; return the ids of the new ones."""
@@ -185,14 +191,14 @@ class _PlanAsRecorded:
             left_out |= {one.id for one in self.tasks.values() if not reached.isdisjoint(one.depends_on)}
             left_out |= self._later_rounds(reached)
             decided = self._decided_again(task_id, left_out)
-            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in decided))
-        gone = [one[1] for one in decided]
-        for by, keys, tasks in self._grown:
+            left_out.update(*(one.tasks for one in self._grown if one.by in left_out), *(one.tasks for one in decided))
+        gone = [one.key for one in decided]
+        for by, key, tasks in self._grown:
             # A map or loop that stays must grow again if all tasks that it added are left out.
             is_emptied = by in self.tasks and self.tasks[by].grows and tasks and left_out.issuperset(tasks)
             if by in left_out or is_emptied:
-                gone.append(keys)
-        changes = [re.escape(key) for keys in gone for key in keys]
+                gone.append(key)
+        changes = [*map(re.escape, gone)]
         changes += [rf"until:\d+:{re.escape(name)}" for name in self._holders(left_out)]
         return _Point(left_out, changes)
 
@@ -200,7 +206,7 @@ class _PlanAsRecorded:
         """Return a coordinator's own additions to the plan, from the first one that depends on what is left out."""
         # An addition depends on what is left out if all its tasks are left out. One that contains the task itself was
         # decided before the fork's point.
-        between = [one for one in self._grown if not one[0]]
+        between = [one for one in self._grown if not one.by]
         for place, (_, _, tasks) in enumerate(between):
             if tasks and task_id not in tasks and all(one in left_out for one in tasks):
                 return between[place:]

@@ -33,8 +33,9 @@ WITH RECURSIVE inside(run_id) AS
  (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
 SELECT run_id FROM inside
 """
+_UNDER_WAY: Final = "CASE WHEN call.state = 'sent' AND NOT ({over}) THEN 1 ELSE 0 END AS under_way"
 _CALLS_INSIDE: Final = f"""
-SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
+SELECT call.*, {_UNDER_WAY}
 FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}){{unended}} ORDER BY call.id
 """
 _CALL_SUMS: Final = f"""
@@ -45,7 +46,7 @@ SELECT what, name, count(*) AS calls, sum(in_doubt) AS in_doubt, sum(under_way) 
  sum(CASE WHEN what = 'tool' AND state != 'unsent' AND under_way = 0 THEN 1 ELSE 0 END) AS tool_calls
 FROM (
  SELECT call.*, CASE WHEN call.state = 'sent' AND ({{over}}) THEN 1 ELSE 0 END AS in_doubt,
-  CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
+  {_UNDER_WAY}
  FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE})
 ) AS told GROUP BY what, name ORDER BY what, calls DESC, name
 """
@@ -256,7 +257,7 @@ def calls_of(
     """Return a run's own calls, or only the calls of one step, in the order of sending; `over` as in `calls_inside`."""
     of_step, values = ("", (run_id,)) if step is None else (" AND step = ?", (run_id, step))
     sql = (
-        f"SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({over}) THEN 1 ELSE 0 END AS under_way"
+        f"SELECT call.*, {_UNDER_WAY.format(over=over)}"
         f" FROM call JOIN run USING (run_id) WHERE run_id = ?{of_step} ORDER BY call.id"
     )
     return tuple(map(call_of, connection.execute(sql, values)))
