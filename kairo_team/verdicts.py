@@ -206,7 +206,7 @@ class EvaluationVerdict:
         criteria: Sequence[CriterionResult] = (),
     ) -> Self:
         """Report that a usable review is missing, or that the review is used up."""
-        return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
+        return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, _cause(cause))
 
     @property
     def vacuous(self) -> bool:
