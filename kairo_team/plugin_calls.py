@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import signal
 import sys
 import threading
@@ -384,7 +385,7 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
     Each step runs in the `context`, if there is one.
     """
     send, throw = cast("Any", work.send), cast("Any", work.throw)
-    run: Callable[..., Any] = _call if context is None else context.run
+    run: Callable[..., Any] = operator.call if context is None else context.run
     sent: Any = None
     error: BaseException | None = None
     while True:
@@ -405,10 +406,6 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
             raise
         except BaseException as thrown:  # noqa: BLE001 - handed on to the work
             error = thrown
-
-
-def _call(function: Callable[[Any], Any], argument: Any) -> Any:
-    return function(argument)
 
 
 async def _settle(task: Any) -> None:
@@ -434,7 +431,7 @@ def _is_by_signal(raised: BaseException) -> bool:
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread alone
         return False
     frames = list(_frames(raised.__traceback__))
-    handlers = _handlers()
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     if any(one.tb_frame.f_code in handlers for one in frames):  # a handler written in Python
         return True
     if not isinstance(raised, KeyboardInterrupt) or not frames:
@@ -462,13 +459,8 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def _handlers() -> set[CodeType]:
-    """Return the code of the current signal handlers."""
-    handlers = (signal.getsignal(number) for number in signal.valid_signals())
-    return {code for handler in handlers if (code := _code_of(handler)) is not None}
-
-
 def _code_of(handler: Any) -> CodeType | None:
+    """Return the code of a signal's handler; None for one that is not written in Python."""
     while hasattr(handler, "func"):  # a partial
         handler = handler.func
     function: Any = getattr(handler, "__func__", handler)

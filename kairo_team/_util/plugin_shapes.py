@@ -41,7 +41,10 @@ def check_method(where: str, method: Callable[..., Any], name: str, call: str, t
     """Raise `ValueError` for a method that is clearly not async, or cannot be called as `call` shows."""
     if _yields(method):
         raise ValueError(f"{where}: {name} yields but must return: write async def {call} with a return")
-    if _is_plain(method):
+    function = _plain_function(method)
+    is_plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
+    returns = str(getattr(function, "__annotations__", {}).get("return", ""))
+    if is_plain and not any(word in returns for word in _MAY_BE_AWAITED):
         raise ValueError(f"{where}: {name} is not an async function: write async def {call}")
     signature = _signature(method)
     if signature is not None and not _fits(signature, takes):
@@ -138,15 +141,6 @@ def _plain_function(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     return getattr(inspect.unwrap(function), "__func__", inspect.unwrap(function))
-
-
-def _is_plain(method: Callable[..., Any]) -> bool:
-    """Return whether it is a plain `def` whose annotation does not allow an awaitable."""
-    function = _plain_function(method)
-    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-        return False
-    returns = str(getattr(function, "__annotations__", {}).get("return", ""))
-    return not any(word in returns for word in _MAY_BE_AWAITED)
 
 
 def _yields(function: Callable[..., Any]) -> bool:

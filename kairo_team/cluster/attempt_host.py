@@ -237,11 +237,12 @@ class _HostedContext(WorkContext):
     def made_calls(self) -> MadeCalls:
         """What this attempt does with tools; the coordinator is told at once, because this process may die of it."""
         if self._made is None:
-            self._made = MadeCalls(self._attempt, self.done, report=self._report_made)
-        return self._made
 
-    def _report_made(self, number: int, call: DoneCall) -> None:
-        self.services.call(self.link.send, "made", (number, call))
+            def report(number: int, call: DoneCall) -> None:
+                self.services.call(self.link.send, "made", (number, call))
+
+            self._made = MadeCalls(self._attempt, self.done, report=report)
+        return self._made
 
     def keep(self, text: str) -> None:
         """Save partial work: here at once, at the coordinator at most every `_KEEP_EVERY` seconds."""

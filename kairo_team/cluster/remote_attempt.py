@@ -351,7 +351,12 @@ class RemoteAttempt:
         services = self._context.services
         directives = [] if services.steering is None else services.steering.on_directive
         exits = [] if services.constraints is None else services.constraints.on_exit
-        pass_on, send_exit = self._pass_on, partial(self._send_message, "exit")
+        send_exit = partial(self._send_message, "exit")
+
+        def pass_on(task_id: str | None, directive: str) -> None:
+            if task_id is None or task_id == self._context.task_id:
+                self._send_message("directive", directive)
+
         directives.append(pass_on)
         exits.append(send_exit)
         try:
@@ -359,10 +364,6 @@ class RemoteAttempt:
         finally:
             directives.remove(pass_on)
             exits.remove(send_exit)
-
-    def _pass_on(self, task_id: str | None, directive: str) -> None:
-        if task_id is None or task_id == self._context.task_id:
-            self._send_message("directive", directive)
 
     def _send_message(self, kind: str, body: Any) -> None:
         """Send a message to the unit's current worker."""

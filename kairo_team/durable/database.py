@@ -6,6 +6,7 @@ The writer also obeys other processes: it looks every second for requests to the
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import threading
 import time
@@ -62,10 +63,6 @@ _MAY: Final = frozenset({"cancel_task", "top_up_run", "steer"})
 _logger = logging.getLogger("kairo_team")
 
 
-def _call(function: Callable[[], object]) -> object:
-    return function()
-
-
 @dataclass(slots=True, eq=False)
 class Writing:
     """One session of a run: its events and progress for the writer, and whether it may still write."""
@@ -107,7 +104,7 @@ class _Entry:
     sync: bool = False
     """Whether the entry must reach the disk itself, not only the operating system."""
     wake: Callable[[], object] | None = None
-    post: Post = _call
+    post: Post = operator.call
     """Calls `wake` in the waiter's event loop."""
     progress: tuple[float, int] = (0.0, 0)
     """The session's progress when it made the entry: events up to this number are written with it."""

@@ -179,7 +179,9 @@ class PriceBook:
         `settings` are the call's: some ask for a more expensive service.
         """
         name = _name(model)
-        price = self._entry(name)
+        price = self._table.get(name)
+        if price is None:
+            price = next((one for key, one in self._table.items() if fnmatchcase(name, key)), None)
         if price is not None:
             return price
         own: Callable[[Usage], Money] | None = getattr(model, "price", None)
@@ -197,11 +199,6 @@ class PriceBook:
     def refusal(model: str | ChatModel) -> UnpricedModel:
         """Build the refusal of a model without a known price."""
         return UnpricedModel(_name(model), library=lists_prices())
-
-    def _entry(self, name: str) -> Price | None:
-        if name in self._table:
-            return self._table[name]
-        return next((price for key, price in self._table.items() if fnmatchcase(name, key)), None)
 
 
 def _name(model: str | ChatModel) -> str:
