@@ -216,12 +216,10 @@ def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) 
         return parts[0] if len(parts) == 1 else ExceptionGroup(_message_of(group), parts)
     if _is_cancellation(raised):
         return None if is_requested is not None and is_requested() else _bad_exit(raised, _CANCELLED)
-    if (
-        isinstance(raised, GeneratorExit)
-        and is_requested is not None
-        and not _is_raised_by_statement(raised.__traceback__)
-    ):
-        return None  # its coroutine is being closed
+    if isinstance(raised, GeneratorExit) and is_requested is not None:
+        frames = list(_frames(raised.__traceback__))
+        if frames and not _is_raise(frames[-1]):  # no statement raised it: it was raised at the await
+            return None  # its coroutine is being closed
     if _is_by_signal(raised):
         return None
     return _bad_exit(raised, next((why for kind, why in _WHY.items() if isinstance(raised, kind)), _NO_EXCEPTION))
@@ -442,12 +440,6 @@ def _is_by_signal(raised: BaseException) -> bool:
     return where.partition(".")[0] in _LOOPS or not _is_raise(frames[-1])
 
 
-def _is_raised_by_statement(trace: TracebackType | None) -> bool:
-    """Return whether a statement raised this; closing a coroutine raises at its await instead."""
-    frames = list(_frames(trace))
-    return not frames or _is_raise(frames[-1])
-
-
 def _is_raise(trace: TracebackType) -> bool:
     code = trace.tb_frame.f_code.co_code
     return 0 <= trace.tb_lasti < len(code) and opname[code[trace.tb_lasti]] == "RAISE_VARARGS"
@@ -485,7 +477,11 @@ class Tracebacks:
 
     def log(self, plugin: str, occasion: str, error: BaseException) -> None:
         """Log that `plugin`, such as "the member 'ann'", raised; `occasion` is such as "on task 'letter'"."""
-        place = _place_of(error)
+        place = ""
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            # For a helper of ours that refuses a key, name the line that called it.
+            if not place or not str(frame.f_globals.get("__name__")).startswith("kairo_team._util."):
+                place = f"({Path(frame.f_code.co_filename).name}, line {line})"
         one = (plugin, type(error), place)
         level = logging.DEBUG if one in self._seen else logging.WARNING
         self._seen.add(one)
@@ -507,13 +503,3 @@ _current: Final[ContextVar[Tracebacks | None]] = ContextVar("tracebacks", defaul
 def log_error(plugin: str, occasion: str, error: BaseException) -> None:
     """Log an error that did not end a review, with `Tracebacks.log` of its run; outside a run, each time."""
     (_current.get() or Tracebacks()).log(plugin, occasion, error)
-
-
-def _place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised."""
-    last = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        # For a helper of ours that refuses a key, name the line that called it.
-        if last is None or not str(frame.f_globals.get("__name__")).startswith("kairo_team._util."):
-            last = (Path(frame.f_code.co_filename).name, line)
-    return "" if last is None else f"({last[0]}, line {last[1]})"

@@ -261,7 +261,15 @@ def _copy_run(
     _copy_steps(connection, run_id, new_id, point, read)
     copy_files(connection, run_id, new_id)
     for one in connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
-        _copy_call(connection, one, new_id, point)
+        if one["seq"] > point.seq or not point.keeps(one["step"]):
+            continue
+        made: dict[str, object] = {"run_id": new_id, "copied": 1}
+        if one["state"] != "sent" and one["ended_seq"] > point.seq:  # it was under way at the point
+            if one["what"] == "model":  # the fork calls the model again
+                continue
+            # A tool call becomes a call in doubt.
+            made |= {"state": "sent", "prompt": 0, "completion": 0, "picos": 0, "ended_at": None, "ended_seq": None}
+        _copy(connection, "call", one, made)
     for inner in connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall():
         begun = connection.execute("SELECT min(seq) FROM step WHERE run_id = ?", (inner["run_id"],)).fetchone()[0]
         if begun is not None and begun <= point.seq and point.keeps(inner["parent_step"]):
@@ -294,18 +302,6 @@ def _cut_by_the_end(steps: Mapping[str, object]) -> Collection[str]:
             if f"cut:{plan}:{task_id}" in steps:
                 cut[plan, task_id] = max(number, cut.get((plan, task_id), 0))
     return {f"{kind}:{plan}:{name}:{last}" for (plan, name), last in cut.items() for kind in ("attempt", "review")}
-
-
-def _copy_call(connection: Connection, row: Any, new_id: str, point: _Point) -> None:
-    """Copy a call that stays; a tool call that was under way at the point becomes a call in doubt."""
-    if row["seq"] > point.seq or not point.keeps(row["step"]):
-        return
-    values: dict[str, object] = {"run_id": new_id, "copied": 1}
-    if row["state"] != "sent" and row["ended_seq"] > point.seq:
-        if row["what"] == "model":  # the fork calls the model again
-            return
-        values |= {"state": "sent", "prompt": 0, "completion": 0, "picos": 0, "ended_at": None, "ended_seq": None}
-    _copy(connection, "call", row, values)
 
 
 def _copy(connection: Connection, table: str, row: Any, values: Mapping[str, object]) -> None:
