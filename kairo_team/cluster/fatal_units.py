@@ -32,7 +32,7 @@ def note_death(connection: Connection, unit: Unit, had: Sequence[Unit]) -> Death
     progress = _progress(connection, unit)
     found = connection.execute("SELECT deaths, blame, progress FROM death WHERE unit = ?", (unit.id,)).fetchone()
     before = Deaths(found[0], found[1]) if found is not None and found[2] == progress else Deaths(0, 0)
-    # No other unit can have ended it: beside a run are only its own attempts, beside an attempt only its own run.
+    # No other unit can have ended the process: it had only attempts of this run, or only the run of this attempt.
     if unit.kind == "run":
         alone = all(one.run_id == unit.run_id for one in had)
     else:

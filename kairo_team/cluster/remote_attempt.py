@@ -109,7 +109,7 @@ class RemoteAttempt:
             error = failure_of(raised)
             if error is None:
                 raise
-            # Of workers that did not report the attempt's end; each delivery repeats what is recorded.
+            # Workers report calls before the attempt's end, and each delivery repeats the recorded ones.
             made = (replace(call, attempt=self._number) for call in self._made.values())
             return failed_attempt(context, self._number, error)._replace(calls=tuple(dict.fromkeys(made)))
         assert end is not None, "the scope is cancelled only after an interruption or a halt"

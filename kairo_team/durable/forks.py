@@ -275,7 +275,7 @@ def _copy_run(
         if begun is not None and begun <= point.seq and point.keeps(inner["parent_step"]):
             name = inner["run_id"].removeprefix(run_id)
             inner_id = f"{new_id}{name}" if name != inner["run_id"] else f"{new_id}.{name}"
-            # Of a run inside a task that stays, only later events are left out.
+            # The task of this run stays, so only later events are left out.
             _copy_run(connection, inner, inner_id, _Point(seq=point.seq), {"parent": new_id}, read)
 
 

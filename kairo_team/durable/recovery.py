@@ -76,7 +76,7 @@ def steps_of(
     sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
     values: Sequence[Any] = (run_id, len(prefix), prefix)
     if of is not None:
-        # Its calls, its member's replies and prompts, and people's decisions; each part can use the index of keys.
+        # The step's calls, replies, prompts and people's decisions; each part can use the index of keys.
         begins = (f"call:{of}", f"said:{of}", f"human:{of.partition(':')[2]}")
         part = "SELECT id, key, value FROM step WHERE run_id = ? AND key > ? AND key < ?"
         sql = f"{' UNION ALL '.join([part] * len(begins))} ORDER BY id"

@@ -83,7 +83,7 @@ class ToolAudit:
             _audit_logger.info("%s", json.dumps(record))
             return
         if not callable(self.sink):
-            # It never waits for a reader of a pipe.
+            # With `O_NONBLOCK` a pipe without a reader is an error, not a wait.
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
             file = os.open(self.sink, flags, 0o600)  # arguments may be private
             try:
