@@ -149,7 +149,7 @@ class Line:
             # Before the wait: a notification that came with the answer to a statement wakes no `select`.
             self._call_listeners({one.channel for one in connection.raw.notifies(timeout=0)})
             selector.select(max(0.0, due - time.monotonic()))
-            with suppress(BlockingIOError):  # nobody woke the thread
+            with suppress(BlockingIOError):  # the time was over
                 wake.recv(4096)
 
     def _listen(self, connection: PostgresConnection, heard: frozenset[str]) -> frozenset[str]:

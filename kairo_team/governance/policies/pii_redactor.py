@@ -151,7 +151,7 @@ def _iban_end(run: str, start: int) -> int | None:
     end = places[-1] + 1
     if end < len(run) and run[end].isalnum():
         return None
-    # By ISO 13616, the first four characters come last, A counts as 10, B as 11, and the rest of 97 is 1.
+    # Country and check digits come last, A counts as 10, B as 11, and the rest of 97 is 1 (ISO 13616).
     turned = "".join(run[place] for place in places[4:] + places[:4])
     return end if int("".join(str(int(character, 36)) for character in turned)) % 97 == 1 else None
 
