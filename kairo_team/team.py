@@ -207,7 +207,12 @@ def _named(members: Sequence[Member]) -> tuple[Member, ...]:
     if inside:
         raise ValueError(f"a senior is not in the team's list of members: take {inside[0]!r} out of it")
     everyone = _with_seniors(members)
-    names = _names(everyone)
+    explicit = [member.name for member in everyone if member.name is not None]
+    twice = repeated(explicit)
+    if twice:
+        raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
+    taken, numbers = set(explicit), dict[str, int]()
+    names = [member.name or _free_name(member.role.id, taken, numbers) for member in everyone]
     seniors: dict[int, Member] = {}
     for senior, name in reversed(list(zip(everyone, names, strict=True))[len(members) :]):
         seniors[id(senior)] = _rename(senior, name, seniors)  # a senior comes after its member, and is named before it
@@ -220,15 +225,6 @@ def _rename(member: Member, name: str, seniors: Mapping[int, Member]) -> Member:
     senior = None if member.senior is None else seniors[id(member.senior)]
     same = member.name == name and senior is member.senior
     return member if same else replace(member, name=name, senior=senior)
-
-
-def _names(members: Sequence[Member]) -> list[str]:
-    explicit = [member.name for member in members if member.name is not None]
-    twice = repeated(explicit)
-    if twice:
-        raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
-    taken, numbers = set(explicit), dict[str, int]()
-    return [member.name or _free_name(member.role.id, taken, numbers) for member in members]
 
 
 def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
