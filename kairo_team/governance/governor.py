@@ -55,8 +55,6 @@ __all__ = ["Governor", "Reservation"]
 _ONE_LOOP: Final[Units] = (0, 0, 1, 0)
 _ONE_OF_EACH: Final[Units] = (1, 1, 1, 1)
 
-_blank = object.__new__
-
 
 @final
 class Governor:
@@ -248,16 +246,15 @@ class Governor:
         against that budget again. Raises `GovernorClosed` after `close`.
         """
         node = self._node
-        opened = _blank(Governor)
         with node.tree.lock:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
-            opened._node = beside = plant(node.tree, None, name, budget, limits_of(budget))  # noqa: SLF001 - its own kind
+            beside = plant(node.tree, None, name, budget, limits_of(budget))
             node.tree.join(node.tree.beside, node, beside)
             node.children = node.children or {}  # not None: only then does `Node.close` look for shared nodes
             if restored_usage is not None:
                 restore(beside, restored_usage)
-        return opened
+        return _governor_of(beside)
 
     def carve(
         self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None, shared: Governor | None = None
@@ -281,20 +278,17 @@ class Governor:
                 check_within(amounts, limit)
         node = self._node
         tree = node.tree
-        child = _blank(Governor)
         tree.acquire()
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
             if shared is None:
-                child._node = node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
-            else:
-                across = self._across(shared)
-                halts.check(across)
-                child._node = node.carve_under(across, name, budget, limit, amounts)  # noqa: SLF001 - its own kind
+                return _governor_of(node.carve(name, budget, limit, amounts))
+            across = self._across(shared)
+            halts.check(across)
+            return _governor_of(node.carve_under(across, name, budget, limit, amounts))
         finally:
             tree.release()
-        return child
 
     def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
         """Carve a closed child again: its earlier spending, seconds included, counts on it again."""
@@ -346,9 +340,7 @@ class Governor:
             carved = node.carve_under(across, name, budget, limit, guarantee)
         finally:
             tree.release()
-        child = _blank(Governor)
-        child._node = carved  # noqa: SLF001 - one of its own kind
-        return child, guarantee
+        return _governor_of(carved), guarantee
 
     def carve_with(
         self, name: str, ceiling: Budget | None, guarantee: Units, *, shared: Governor | None = None
@@ -364,9 +356,7 @@ class Governor:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
             carved = node.carve_under(None if shared is None else self._across(shared), name, budget, limit, guarantee)
-        child = _blank(Governor)
-        child._node = carved  # noqa: SLF001 - one of its own kind
-        return child
+        return _governor_of(carved)
 
     def _across(self, shared: Governor) -> Node:
         """Return the node of a shared governor for a new child. Needs the lock."""
@@ -626,6 +616,13 @@ class Governor:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the tree of budgets."""
         return drawing("show_governor")(self)
+
+
+def _governor_of(node: Node) -> Governor:
+    """Return a governor for a node that was made already."""
+    made = object.__new__(Governor)
+    made._node = node  # pyright: ignore[reportPrivateUsage]  # its own kind
+    return made
 
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
