@@ -111,7 +111,8 @@ class Monitor:
         """Watch while this process has the lock; until then, wait for a heartbeat that finds a reason to look."""
         while self._pause():
             process = self._journal.process
-            if process.nobody_watches or process.units > len(self._work()):
+            doing = () if self._doing is None else self._doing()
+            if process.nobody_watches or process.units > len(doing):
                 try:
                     self._watch()
                 except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
@@ -139,10 +140,6 @@ class Monitor:
             self._missing.clear()
             while self._look(connection, observer) and self._pause():
                 pass
-
-    def _work(self) -> Collection[tuple[str, int]]:
-        """Return the units, with their fences, that this process works on."""
-        return () if self._doing is None else self._doing()
 
     def _look(self, connection: Any, observer: Observer) -> bool:
         """Look after all processes and units; return False if another process does."""
