@@ -184,7 +184,8 @@ class _Receiver:
         """Milliseconds without a query after which the process loses its lock."""
         self._room = threading.Condition()
         self._free = concurrency
-        self._stopped = False
+        self.is_stopped = False
+        """Whether it takes no new deliveries, and ends."""
         self._known: set[str] = set()
         """Workflows that were begun and may not be recorded as ended."""
         self._ended: set[str] = set()
@@ -237,16 +238,11 @@ class _Receiver:
                 most = max(self._concurrency, (known and known.worker_concurrency) or 0)
                 client.register_queue(queue, worker_concurrency=most, polling_interval_sec=self._intervals.poll)
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it takes no new deliveries, and ends."""
-        return self._stopped
-
     def stop(self) -> None:
         with self._room:
-            if self._stopped:
+            if self.is_stopped:
                 return
-            self._stopped = True
+            self.is_stopped = True
             self._room.notify_all()
         self._destroying.start()
 
@@ -270,8 +266,8 @@ class _Receiver:
         """Work on a delivery until its future is done; resend it if it failed or the receiver is full."""
         self._known.add(workflow)
         with self._room:
-            room = self._room.wait_for(lambda: self._free > 0 or self._stopped, self._intervals.again)
-            taken = room and not self._stopped
+            room = self._room.wait_for(lambda: self._free > 0 or self.is_stopped, self._intervals.again)
+            taken = room and not self.is_stopped
             self._free -= taken
         made = taken and _made(self._take, unit, fence)
         with self._room:

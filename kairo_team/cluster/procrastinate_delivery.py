@@ -145,7 +145,9 @@ class ProcrastinateDelivery:
                 take,
             )
             ending.callback(line.each(partial(receiver.live, self._sql("SELECT {schema}.live(%s)"))))
-            thread = threading.Thread(target=receiver.run, name=f"kairo delivery {process}", daemon=True)
+            thread = threading.Thread(
+                target=lambda: asyncio.run(receiver.run()), name=f"kairo delivery {process}", daemon=True
+            )
             thread.start()
             try:
                 yield receiver
@@ -245,10 +247,8 @@ class _Receiver:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
-    def run(self) -> None:
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Run the workers until `stop`, and until their jobs have ended."""
         self._loop = asyncio.get_running_loop()
         if self._stopped.is_set():
             return
