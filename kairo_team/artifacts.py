@@ -114,20 +114,15 @@ def artifact_of_returned(given: Any, member: str) -> Artifact:
             raise BadOutput(member, f"returned a {type(given).__name__} that JSON cannot hold: {error}{hint}") from None
     plain = isinstance(given, bool | int | float)  # short enough to quote
     what = "nothing (None)" if given is None else repr(given) if plain else f"a {type(given).__name__}"
-    hint = _instead_of(given)
-    if hint == _OF_BYTES:
-        what = "bytes"
+    hint = ""
+    if inspect.isawaitable(given):
+        hint = "; write return await ..."
+    elif isinstance(given, bytes | bytearray | memoryview):
+        what, hint = "bytes", _OF_BYTES
+    elif isinstance(given, ModelResponse):
+        hint = "; return its .text"
     takes = "an agent returns a string, data (a model, a dataclass, a dict or a list), an Artifact or an AgentOutput"
     raise BadOutput(member, f"returned {what}: {takes}{hint}")
-
-
-def _instead_of(given: object) -> str:
-    """Return a hint on what to write instead of a common mistake."""
-    if inspect.isawaitable(given):
-        return "; write return await ..."
-    if isinstance(given, bytes | bytearray | memoryview):
-        return _OF_BYTES
-    return "; return its .text" if isinstance(given, ModelResponse) else ""
 
 
 def artifact_of(data: Any, *, partial: bool = False, fallback: Any = None) -> Artifact:

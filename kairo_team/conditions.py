@@ -195,22 +195,20 @@ def _value_at(artifact: Artifact, path: str | None) -> Any:
     value: Any = data_of(artifact)
     done: list[str] = []
     for step in path.split("."):
-        value = _step_into(value, step, ".".join(done) or "the artifact")
+        where = ".".join(done) or "the artifact"
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            if step not in fields:
+                raise Unreadable(f"{where} has no field {step!r}; it has {known(fields)}")
+            value = fields[step]
+        elif is_list(value) and step.isdecimal():
+            if int(step) >= len(value):
+                raise Unreadable(f"{where} has {len(value):,} items, none at {step}")
+            value = value[int(step)]
+        else:
+            raise Unreadable(f"{where} has no field {step!r}: it is {value!r:.80}")
         done.append(step)
     return value
-
-
-def _step_into(value: Any, step: str, where: str) -> Any:
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        if step in fields:
-            return fields[step]
-        raise Unreadable(f"{where} has no field {step!r}; it has {known(fields)}")
-    if is_list(value) and step.isdecimal():
-        if int(step) < len(value):
-            return value[int(step)]
-        raise Unreadable(f"{where} has {len(value):,} items, none at {step}")
-    raise Unreadable(f"{where} has no field {step!r}: it is {value!r:.80}")
 
 
 def items_of(artifact: Artifact, most: int, task_id: str) -> Sequence[Any]:

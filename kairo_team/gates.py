@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import anyio
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team._util.plugin_shapes import check_function
+from kairo_team._util.plugin_shapes import check_function, is_async
 from kairo_team._util.terminal import TERMINAL, Terminal, barred, clean
 from kairo_team._util.threads import run_in_thread
 from kairo_team.human import HumanDecision, HumanRequest
@@ -70,7 +70,13 @@ class CallbackGate:
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
         """Ask the function."""
         with anyio.move_on_after(self._timeout):
-            answer: Any = await self._ask(question)
+            answer: Any
+            if is_async(self._decide):
+                answer = await self._decide(question)
+            else:
+                answer = await run_in_thread(self._decide, question)
+                if inspect.isawaitable(answer):
+                    answer = await answer
             if answer is True:  # not by truth: the text "no" must not approve
                 return HumanDecision.approve()
             if answer is False:
@@ -79,13 +85,6 @@ class CallbackGate:
                 return answer
             raise TypeError(f"the callback must return a HumanDecision, True, False or None, not {answer!r:.200}")
         return None
-
-    async def _ask(self, question: HumanRequest) -> Any:
-        call = getattr(self._decide, "__call__", None)  # noqa: B004 - an object may have an async one
-        if inspect.iscoroutinefunction(self._decide) or inspect.iscoroutinefunction(call):
-            return await self._decide(question)
-        answer: Any = await run_in_thread(self._decide, question)
-        return await answer if inspect.isawaitable(answer) else answer
 
     def __repr__(self) -> str:
         return f"CallbackGate({self._decide!r})"

@@ -113,7 +113,10 @@ def check_output(kind: Any, artifact: Artifact, *, cut_by: str | None = None) ->
     try:
         data = _read(kind, artifact.text, cut_by) if artifact.data is None else _checked(kind, artifact)
     except ValueError as error:
-        raise InvalidReply(_name(kind), _first_error(error) if cut_by is None else f"{cut_by}; {_MORE}") from None
+        from pydantic import ValidationError  # slow to import
+
+        first = faults_of(error, 1)[0] if isinstance(error, ValidationError) else str(error)
+        raise InvalidReply(_name(kind), first if cut_by is None else f"{cut_by}; {_MORE}") from None
     if cut_by is not None and not isinstance(data, dict | list | str):
         raise InvalidReply(_name(kind), f"{cut_by}; {_MORE}")
     return data  # pyright: ignore[reportUnknownVariableType]  # narrowed to a dict of anything
@@ -170,9 +173,3 @@ def _name(kind: Any) -> str:
     if isinstance(kind, Mapping):
         return str(cast("Mapping[str, Any]", kind).get("title", "JSON Schema"))
     return str(getattr(kind, "__name__", kind))
-
-
-def _first_error(error: Exception) -> str:
-    from pydantic import ValidationError  # slow to import
-
-    return faults_of(error, 1)[0] if isinstance(error, ValidationError) else str(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import signal
 import sys
 import threading
@@ -125,7 +126,14 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
     A group is described by its first leaves: its own text has only their number.
     """
     if isinstance(error, BaseExceptionGroup):
-        return _words_of_group(cast("BaseExceptionGroup[BaseException]", error), longest)[:longest]
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        leaves = leaves_of(group)
+        words = [problem_of(leaf, longest) for leaf in islice(leaves, _LEAVES)]
+        if len(words) == 1:
+            return words[0][:longest]
+        more = sum(1 for _ in leaves)
+        rest = f"; and {more:,} more" if more else ""
+        return f"{type(group).__name__}: {_message_of(group)}: {'; '.join(words)}{rest}"[:longest]
     text, kind = _shown(error, str), type(error).__name__
     if isinstance(error, BadExit):
         return text
@@ -153,16 +161,6 @@ def shown(value: object, longest: int = 200) -> str:
         if plain_failure_of(raised) is None:
             raise
         return f"a {type(value).__name__} that cannot be shown"
-
-
-def _words_of_group(group: BaseExceptionGroup[BaseException], longest: int | None) -> str:
-    leaves = leaves_of(group)
-    words = [problem_of(leaf, longest) for leaf in islice(leaves, _LEAVES)]
-    more = sum(1 for _ in leaves)
-    if len(words) == 1:
-        return words[0]
-    rest = f"; and {more:,} more" if more else ""
-    return f"{type(group).__name__}: {_message_of(group)}: {'; '.join(words)}{rest}"
 
 
 def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
@@ -209,30 +207,22 @@ def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) 
     if isinstance(raised, Exception):
         return sound(raised)
     if isinstance(raised, BaseExceptionGroup):
-        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), is_requested)
+        group, parts = cast("BaseExceptionGroup[BaseException]", raised), list[Exception]()
+        for leaf in islice(leaves_of(group), _WIDEST):
+            part = _failure_of(leaf, is_requested)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else ExceptionGroup(_message_of(group), parts)
     if _is_cancellation(raised):
         return None if is_requested is not None and is_requested() else _bad_exit(raised, _CANCELLED)
-    if (
-        isinstance(raised, GeneratorExit)
-        and is_requested is not None
-        and not _is_raised_by_statement(raised.__traceback__)
-    ):
-        return None  # its coroutine is being closed
+    if isinstance(raised, GeneratorExit) and is_requested is not None:
+        frames = list(_frames(raised.__traceback__))
+        if frames and not _is_raise(frames[-1]):  # no statement raised it: it was raised at the await
+            return None  # its coroutine is being closed
     if _is_by_signal(raised):
         return None
     return _bad_exit(raised, next((why for kind, why in _WHY.items() if isinstance(raised, kind)), _NO_EXCEPTION))
-
-
-def _failure_of_group(
-    raised: BaseExceptionGroup[BaseException], is_requested: Callable[[], bool] | None
-) -> Exception | None:
-    parts: list[Exception] = []
-    for leaf in islice(leaves_of(raised), _WIDEST):
-        part = _failure_of(leaf, is_requested)
-        if part is None:
-            return None
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else ExceptionGroup(_message_of(raised), parts)
 
 
 def _bad_exit(raised: BaseException, why: str) -> BadExit:
@@ -277,7 +267,8 @@ def _is_requested() -> bool:
         keeper, before = _own_tasks[keeper]
     if keeper.cancelling() > before:
         return True
-    _take_back(task)
+    while task.cancelling():  # it is taken back
+        task.uncancel()
     return False
 
 
@@ -296,11 +287,6 @@ def asyncio_task() -> Any:
         return None if asyncio is None else asyncio.current_task()
     except RuntimeError:
         return None
-
-
-def _take_back(task: Any) -> None:
-    while task.cancelling():
-        task.uncancel()
 
 
 def is_own(task: Any) -> bool:
@@ -397,7 +383,7 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
     Each step runs in the `context`, if there is one.
     """
     send, throw = cast("Any", work.send), cast("Any", work.throw)
-    run: Callable[..., Any] = _call if context is None else context.run
+    run: Callable[..., Any] = operator.call if context is None else context.run
     sent: Any = None
     error: BaseException | None = None
     while True:
@@ -418,10 +404,6 @@ def without_strays(work: Coroutine[Any, Any, T], task: Any, context: Context | N
             raise
         except BaseException as thrown:  # noqa: BLE001 - handed on to the work
             error = thrown
-
-
-def _call(function: Callable[[Any], Any], argument: Any) -> Any:
-    return function(argument)
 
 
 async def _settle(task: Any) -> None:
@@ -447,7 +429,7 @@ def _is_by_signal(raised: BaseException) -> bool:
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread alone
         return False
     frames = list(_frames(raised.__traceback__))
-    handlers = _handlers()
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     if any(one.tb_frame.f_code in handlers for one in frames):  # a handler written in Python
         return True
     if not isinstance(raised, KeyboardInterrupt) or not frames:
@@ -456,12 +438,6 @@ def _is_by_signal(raised: BaseException) -> bool:
     # never at a `raise`.
     where = str(frames[-1].tb_frame.f_globals.get("__name__", ""))
     return where.partition(".")[0] in _LOOPS or not _is_raise(frames[-1])
-
-
-def _is_raised_by_statement(trace: TracebackType | None) -> bool:
-    """Return whether a statement raised this; closing a coroutine raises at its await instead."""
-    frames = list(_frames(trace))
-    return not frames or _is_raise(frames[-1])
 
 
 def _is_raise(trace: TracebackType) -> bool:
@@ -475,13 +451,8 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def _handlers() -> set[CodeType]:
-    """Return the code of the current signal handlers."""
-    handlers = (signal.getsignal(number) for number in signal.valid_signals())
-    return {code for handler in handlers if (code := _code_of(handler)) is not None}
-
-
 def _code_of(handler: Any) -> CodeType | None:
+    """Return the code of a signal's handler; None for one that is not written in Python."""
     while hasattr(handler, "func"):  # a partial
         handler = handler.func
     function: Any = getattr(handler, "__func__", handler)
@@ -506,7 +477,11 @@ class Tracebacks:
 
     def log(self, plugin: str, occasion: str, error: BaseException) -> None:
         """Log that `plugin`, such as "the member 'ann'", raised; `occasion` is such as "on task 'letter'"."""
-        place = _place_of(error)
+        place = ""
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            # For a helper of ours that refuses a key, name the line that called it.
+            if not place or not str(frame.f_globals.get("__name__")).startswith("kairo_team._util."):
+                place = f"({Path(frame.f_code.co_filename).name}, line {line})"
         one = (plugin, type(error), place)
         level = logging.DEBUG if one in self._seen else logging.WARNING
         self._seen.add(one)
@@ -528,13 +503,3 @@ _current: Final[ContextVar[Tracebacks | None]] = ContextVar("tracebacks", defaul
 def log_error(plugin: str, occasion: str, error: BaseException) -> None:
     """Log an error that did not end a review, with `Tracebacks.log` of its run; outside a run, each time."""
     (_current.get() or Tracebacks()).log(plugin, occasion, error)
-
-
-def _place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised."""
-    last = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        # For a helper of ours that refuses a key, name the line that called it.
-        if last is None or not str(frame.f_globals.get("__name__")).startswith("kairo_team._util."):
-            last = (Path(frame.f_code.co_filename).name, line)
-    return "" if last is None else f"({last[0]}, line {last[1]})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -149,20 +150,9 @@ def make_by(kind: str, owner: str, found: Any, options: Mapping[str, Any] = EMPT
 
     Raises `ValueError`, whose sentence begins with `owner`, as `make` does.
     """
-    return _made(kind_of(kind), owner, found, options, also)
-
-
-def _check_maker(kind: Kind, owner: str, found: Any) -> None:
-    if kind.contract == "Check" and _needed(kind, found)[:1] == ["artifact"]:
-        raise ValueError(
-            f"{owner}: it takes the artifact, so it is the check; publish a function that returns the check"
-        )
-
-
-def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> Any:
-    """Return the plug-in that the published object makes, its shape checked."""
-    if kind.is_made:
-        _check_maker(kind, owner, found)
+    point = kind_of(kind)
+    if point.is_made:
+        _check_maker(point, owner, found)
         check_options(owner, found, options, also)
         try:
             found = found(**options)
@@ -172,8 +162,15 @@ def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: 
             raise ValueError(f"{owner}: {problem}") from error
     elif options:
         raise ValueError(f"{owner}: it takes no options, and was given {known(map(str, options))}")
-    kind.check(owner, found)
+    point.check(owner, found)
     return found
+
+
+def _check_maker(kind: Kind, owner: str, found: Any) -> None:
+    if kind.contract == "Check" and _needed(kind, found)[:1] == ["artifact"]:
+        raise ValueError(
+            f"{owner}: it takes the artifact, so it is the check; publish a function that returns the check"
+        )
 
 
 def examine(plugin: Plugin) -> str:
@@ -183,12 +180,13 @@ def examine(plugin: Plugin) -> str:
     Raises `ValueError` for a plug-in that cannot be loaded, made or used.
     """
     kind, found = kind_of(plugin.kind), plugin.load()
-    _check_maker(kind, f"{kind.word} {plugin.name!r}", found)
+    owner = f"{kind.word} {plugin.name!r}"
+    _check_maker(kind, owner, found)
     takes_options = kind.is_made and callable(found)
     needed = _needed(kind, found) if takes_options else []
     notes = [f"it needs {known(needed)}; its shape is checked when it is made"] if needed else []
     if not needed:
-        _made(kind, f"{kind.word} {plugin.name!r}", found, EMPTY)
+        make_by(plugin.kind, owner, found)
     loose = undeclared_paths(found) if takes_options else []
     notes += [f"{option!r} is named like a path: {_DECLARE}" for option in loose]
     return "; ".join(notes)
@@ -304,7 +302,10 @@ def locate(kind: str, name: str) -> Plugin:
     if named:
         ways = " or ".join(f"{one.full_name!r} ({one.target})" for one in named)
         raise ValueError(f"several packages publish the {word} {name!r}: write {ways}")
-    raise ValueError(_unknown(kind, name, there))
+    names = sorted({one.name for one in there})
+    hint = did_you_mean(name, names, 2)
+    broken = "".join(f"; {one}" for one in unreadable())
+    raise ValueError(f"there is no {word} {name!r:.200}; {hint}there are {known(names)}{broken}")
 
 
 def published(kind: str, name: str) -> bool:
@@ -320,13 +321,6 @@ def _named(there: Sequence[Plugin], name: str) -> list[Plugin]:
 def _key(name: str) -> str:
     """Return the common form of equivalent names: `group_chat` is `group-chat`."""
     return name.replace("_", "-")
-
-
-def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
-    names = sorted({one.name for one in there})
-    hint = did_you_mean(name, names, 2)
-    broken = "".join(f"; {one}" for one in unreadable())
-    return f"there is no {kind_of(kind).word} {name!r:.200}; {hint}there are {known(names)}{broken}"
 
 
 def kind_of(kind: str) -> Kind:
@@ -383,15 +377,11 @@ def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]
             version = str(distribution.version)
             plugins += [Plugin(groups[point.group], point.name, point.value, name, version) for point in points]
         except Exception as error:  # noqa: BLE001 - the files of a package may hold anything
-            unread.append(f"the entry points of {_name_in(distribution)!r} cannot be read: {_explain(error)}")
+            name = "?"
+            with suppress(Exception):
+                name = str(distribution.metadata["Name"])
+            unread.append(f"the entry points of {name!r} cannot be read: {_explain(error)}")
     return plugins, tuple(unread)
-
-
-def _name_in(distribution: Distribution) -> str:
-    try:
-        return str(distribution.metadata["Name"])
-    except Exception:  # noqa: BLE001 - as above
-        return "?"
 
 
 def _explain(error: BaseException) -> str:

@@ -439,9 +439,16 @@ class TaskGraph:
 
         It is made at the first read.
         """
-        if not hasattr(self, "_dag"):
-            object.__setattr__(self, "_dag", _as_networkx(self.tasks))
-        return cast("nx.DiGraph[str]", getattr(self, "_dag"))  # noqa: B009 - set at the first read, not a field
+        return self._dag
+
+    @cached_property
+    def _dag(self) -> nx.DiGraph[str]:
+        import networkx as nx  # its import is slow, and only drawings need it
+
+        dag: nx.DiGraph[str] = nx.DiGraph()
+        dag.add_nodes_from(task.id for task in self.tasks)
+        dag.add_edges_from(edges_of(self.tasks))
+        return dag
 
     def __getitem__(self, task_id: str) -> Task:
         """Return the task of that id; `KeyError` lists the existing ids."""
@@ -518,17 +525,12 @@ def done_by_members(tasks: Iterable[Task]) -> Iterator[Task]:
 
 def _check_dependencies(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
     for task in new.values():
-        for name in task.depends_on:
-            if (name not in new and name not in there) or name == task.id:
-                raise ValueError(_explain_dependency(task, new, there))
-
-
-def _explain_dependency(task: Task, new: Mapping[str, Task], there: Mapping[str, Task]) -> str:
-    """Explain what is wrong with a task's dependencies."""
-    if task.id in task.depends_on:
-        return f"task {task.id!r} depends on itself"
-    unknown = [name for name in task.depends_on if name not in new and name not in there]
-    return f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {known([*there, *new])}"
+        if task.id in task.depends_on:
+            raise ValueError(f"task {task.id!r} depends on itself")
+        unknown = [name for name in task.depends_on if name not in new and name not in there]
+        if unknown:
+            has = known([*there, *new])
+            raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {has}")
 
 
 def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
@@ -575,15 +577,6 @@ def _check_kept(task_id: str, new: Mapping[str, Task], there: Mapping[str, Task]
         if _grows(task_id[:end], new, there):
             raise ValueError(f"the id {task_id!r} is kept for what {task_id[:end]!r} grows into: take another one")
         end = task_id.find(".", end + 1)  # an id may have several dots
-
-
-def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
-    import networkx as nx  # its import is slow, and only drawings need it
-
-    dag: nx.DiGraph[str] = nx.DiGraph()
-    dag.add_nodes_from(task.id for task in tasks)
-    dag.add_edges_from(edges_of(tasks))
-    return dag
 
 
 def edges_of(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:

@@ -110,15 +110,6 @@ _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAge
 """Wrappers by the package the wrapped object's class is from."""
 
 
-def _wrapper_of(agent: Any) -> str | None:
-    """Return the wrapper's name for an object of another library, else None."""
-    package, _, rest = type(agent).__module__.partition(".")
-    # A user's own package may be called `agents` too.
-    if package == "agents" and rest != "agent":
-        return None
-    return _WRAPPERS.get(package)
-
-
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Member:
@@ -166,13 +157,15 @@ class Member:
         role = role_of(role)
         if not isinstance(role, Role):
             raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
-        wrapper = _wrapper_of(agent)
-        if wrapper is not None:
+        owner = f"member {name or role.id!r}"
+        package, _, rest = type(agent).__module__.partition(".")
+        is_own = package == "agents" and rest != "agent"  # a user's package may be called so too
+        if package in _WRAPPERS and not is_own:
+            wrapper = _WRAPPERS[package]
             raise ValueError(
-                f"member {name or role.id!r}: {type(agent).__name__} is an object of another library, which is "
+                f"{owner}: {type(agent).__name__} is an object of another library, which is "
                 f"governed by its wrapper: from kairo_team.agents import {wrapper}; {wrapper}(...)"
             )
-        owner = f"member {name or role.id!r}"
         if isinstance(agent, Team):
             how = "from kairo_team.agents import TeamAgent; TeamAgent(team)"
             raise ValueError(f"{owner}: team {agent.name!r} is an agent only in its wrapper: {how}")
@@ -214,7 +207,12 @@ def _named(members: Sequence[Member]) -> tuple[Member, ...]:
     if inside:
         raise ValueError(f"a senior is not in the team's list of members: take {inside[0]!r} out of it")
     everyone = _with_seniors(members)
-    names = _names(everyone)
+    explicit = [member.name for member in everyone if member.name is not None]
+    twice = repeated(explicit)
+    if twice:
+        raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
+    taken, numbers = set(explicit), dict[str, int]()
+    names = [member.name or _free_name(member.role.id, taken, numbers) for member in everyone]
     seniors: dict[int, Member] = {}
     for senior, name in reversed(list(zip(everyone, names, strict=True))[len(members) :]):
         seniors[id(senior)] = _rename(senior, name, seniors)  # a senior comes after its member, and is named before it
@@ -227,15 +225,6 @@ def _rename(member: Member, name: str, seniors: Mapping[int, Member]) -> Member:
     senior = None if member.senior is None else seniors[id(member.senior)]
     same = member.name == name and senior is member.senior
     return member if same else replace(member, name=name, senior=senior)
-
-
-def _names(members: Sequence[Member]) -> list[str]:
-    explicit = [member.name for member in members if member.name is not None]
-    twice = repeated(explicit)
-    if twice:
-        raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
-    taken, numbers = set(explicit), dict[str, int]()
-    return [member.name or _free_name(member.role.id, taken, numbers) for member in members]
 
 
 def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:

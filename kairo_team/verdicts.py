@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from kairo_team._util.frozen import (
@@ -112,10 +113,6 @@ class CriterionResult:
 _BY_A_PERSON: Final = "a person approved it"
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @checked
 @dataclass(frozen=True)
 class EvaluationVerdict:
@@ -135,7 +132,7 @@ class EvaluationVerdict:
     confidence: float | None = None
     """From 0 to 1; None if the strategy has none."""
     usage: Usage = Usage()
-    evaluated_at: datetime = field(default_factory=_now, compare=False)
+    evaluated_at: datetime = field(default_factory=partial(datetime.now, UTC), compare=False)
     """UTC; ignored by comparisons."""
     other_causes: Annotated[Sequence[Cause], AsTuple()] = ()
     """Causes besides `cause` that leave the verdict open; empty without a `cause`."""
@@ -206,7 +203,7 @@ class EvaluationVerdict:
         criteria: Sequence[CriterionResult] = (),
     ) -> Self:
         """Report that a usable review is missing, or that the review is used up."""
-        return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
+        return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, _cause(cause))
 
     @property
     def vacuous(self) -> bool:

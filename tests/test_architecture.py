@@ -71,10 +71,10 @@ MODULES = {
         langgraph_tools langgraph_views langgraph_watch mini mini_compaction openai_agents
         openai_finish openai_models openai_run openai_tools openai_views program pydantic_ai
         pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
-    "durable": """accounts codec connection database event_pages formats forks journal kept_files line live_requests
-        memory owners postgres postgres_database processes recovery requests sql_journal sql_run_journal
+    "durable": """accounts codec connection database event_pages formats forks journal kept_files line
+        memory owners postgres postgres_database processes recovery sql_journal sql_run_journal
         value_classes windows""",
-    "cluster": """adoption attempt_host cluster coverage dbos_delivery delivery facts fatal_units health mailbox
+    "cluster": """attempt_host cluster coverage dbos_delivery delivery facts fatal_units health mailbox
         monitor procrastinate_delivery queues remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks claims combined criterion
         fingerprint installed_evaluators judge_injection judge_question judge_texts

@@ -243,6 +243,8 @@ MEMBER = kt.Member("a", agent)
         (lambda: kt.EvaluationVerdict.passed(1.5), "EvaluationVerdict.score must be from 0 to 1 or None, not 1.5"),
         (lambda: kt.EvaluationVerdict.passed(float("nan")), "EvaluationVerdict.score"),
         (lambda: kt.EvaluationVerdict.escalate(kt.Cause.CYCLE), "cause 'cycle' does not belong to 'escalate'"),
+        (lambda: kt.EvaluationVerdict.escalate("tired"), "the cause must be one of 'undecided'"),
+        (lambda: kt.EvaluationVerdict.review_exceeded("tired"), "the cause must be one of 'undecided'"),
         (lambda: kt.EvaluationVerdict.review_exceeded(kt.Cause.UNDECIDED), "does not belong to 'review_exceeded'"),
         (lambda: kt.EvaluationVerdict(kt.VerdictOutcome.ESCALATE), "a cause belongs to ESCALATE and REVIEW_EXCEEDED"),
         (lambda: kt.EvaluationVerdict(kt.VerdictOutcome.PASS, cause=kt.Cause.CYCLE), "a cause belongs to"),

@@ -21,18 +21,13 @@ def supervised(command: Sequence[str], *, cwd: str | None = None) -> list[str]:
     command is returned unchanged. Raises `FileNotFoundError` or `PermissionError` for a command that cannot be started.
     """
     words = list(command)
-    _check(words[0], cwd)
+    program, has_folder = words[0], bool(os.path.dirname(words[0]))  # noqa: PTH120 - "./x" has one
+    place = str(Path(cwd or ".", program)) if has_folder else program
+    if which(place) is None:  # the errors that starting it would raise
+        if has_folder and Path(place).exists():
+            raise PermissionError(f"{program!r} may not be executed")
+        raise FileNotFoundError(f"there is no command {program!r}")
     if os.name != "posix" or not sys.executable or getattr(sys, "frozen", False):
         return words
     # Isolated: the user's environment and packages neither change nor slow the watcher.
     return [sys.executable, "-I", "-S", _WATCH, str(os.getpid()), *words]
-
-
-def _check(program: str, cwd: str | None) -> None:
-    """Raise the error that starting the program would raise."""
-    place = str(Path(cwd or ".", program)) if os.path.dirname(program) else program  # noqa: PTH120 - "./x" has one
-    if which(place) is not None:
-        return
-    if Path(place).exists() and os.path.dirname(program):  # noqa: PTH120 - the same
-        raise PermissionError(f"{program!r} may not be executed")
-    raise FileNotFoundError(f"there is no command {program!r}")

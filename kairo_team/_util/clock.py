@@ -26,8 +26,9 @@ class LoopClock:
         own: Callable[[], float] | None = getattr(self.loop, "time", None)  # asyncio
         self.cancel_scope: type[anyio.CancelScope] = type(anyio.CancelScope())
         """The class of that loop's cancel scopes; `anyio.CancelScope` would first look up which loop is running."""
-        # A loop with a virtual time has its own method.
-        if getattr(own, "__func__", None) is _usual_time():
+        asyncio: Any = sys.modules.get("asyncio")
+        # A loop with a virtual time has its own method; the one of asyncio's loops reads `time.monotonic`.
+        if asyncio is not None and getattr(own, "__func__", None) is asyncio.BaseEventLoop.time:
             # Read directly it costs a third.
             own = time.monotonic
         self.read: Callable[[], float] = own or sys.modules["trio"].lowlevel.current_clock().current_time
@@ -35,8 +36,3 @@ class LoopClock:
     def __call__(self) -> float:
         """Read the clock, from any thread."""
         return self.read()
-
-
-def _usual_time() -> object:
-    """Return the method with which asyncio's own loops read `time.monotonic`."""
-    return sys.modules["asyncio"].BaseEventLoop.time if "asyncio" in sys.modules else None

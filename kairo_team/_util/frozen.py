@@ -174,8 +174,13 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
     It takes the fields like the constructor; with `packed`, the fields from that index on as one tuple, because a call
     with a star would cost as much as the filling.
     """
-    names, asked, scope = _signature(kind)
+    own_fields = fields(cast("Any", kind))
+    names = [one.name for one in own_fields]
     single, rest = names[:packed], names[packed:] if packed is not None else []
+    # The globals of the function: the class, the same class unfrozen, and the defaults of the parameters.
+    scope: dict[str, Any] = {"kind": kind, "draft": type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN)}
+    scope |= {f"default_{one.name}": one.default for one in own_fields if one.default is not MISSING}
+    asked = ", ".join(f"{name}=default_{name}" if f"default_{name}" in scope else name for name in names)
     if rest:
         asked = ", ".join([*single, "rest"])
     lines = [
@@ -192,18 +197,6 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
     exec("\n".join(lines), scope)  # noqa: S102 - made of the class's field names, as dataclasses does
     make: Callable[..., T] = scope["make"]
     return make
-
-
-def _signature(kind: type[T]) -> tuple[list[str], str, dict[str, Any]]:
-    """Return a dataclass's field names, the parameters for them, and the globals of code that fills it.
-
-    The globals are `kind`, `draft` (the same class, unfrozen) and the defaults of the parameters.
-    """
-    own_fields = fields(cast("Any", kind))
-    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
-    scope: dict[str, Any] = {"kind": kind, "draft": type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN)}
-    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
-    return [f.name for f in own_fields], asked, scope
 
 
 _UNFROZEN: Final = {

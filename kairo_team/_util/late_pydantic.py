@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import not_
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 if TYPE_CHECKING:
@@ -115,16 +116,12 @@ def omit_empty(*names: str, always: tuple[str, ...] = ()) -> Any:
         schema: Any = handler.resolve_ref_schema(handler(source))
         for field in schema["schema"]["fields"]:
             if field["name"] in names:
-                field["serialization_exclude_if"] = _is_empty
+                field["serialization_exclude_if"] = not_
             if field["name"] in always:
                 field["serialization_exclude"] = True
         return schema
 
     return classmethod(cast("Any", schema_of))
-
-
-def _is_empty(value: Any) -> bool:
-    return not value
 
 
 def to_json(value: Any, **options: Any) -> bytes:
@@ -146,7 +143,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return _adapter(kind)
 
 
-@cache
+@cache  # by a function of its own: a type checker takes a cached one for one of hashable arguments
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     import pydantic  # it is slow to import, and most runs validate nothing
 

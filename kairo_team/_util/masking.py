@@ -16,6 +16,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import chain
+from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote, quote_plus
 from weakref import ReferenceType, ref
@@ -162,7 +163,8 @@ class Masker:
         if is_dataclass(value):
             return self._fields(value, seen)
         if hasattr(cast("Any", type)(value), "__pydantic_fields__"):
-            return self._model(value, seen)
+            # Undeclared fields too.
+            return self._attributes(value, ("__dict__", "__pydantic_extra__", "__pydantic_private__"), seen)
         if hasattr(cast("Any", type)(value), "masked_by"):  # a `File`, which stays one
             return value.masked_by(self.text)
         shown = self.text(said := repr(value))
@@ -171,12 +173,19 @@ class Masker:
     def _items(self, value: Any, seen: _Seen) -> Any:
         items = list(value)
         made = [self._value(item, seen) for item in items]
-        if all(map(_same, made, items)):
+        if all(map(is_, made, items)):
             return value
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # a named tuple unpacks them
 
     def _fields(self, value: Any, seen: _Seen) -> Any:
-        old = {field.name: getattr(value, field.name) for field in fields(value)}
+        names = [field.name for field in fields(value)]
+        made = self._attributes(value, names, seen)
+        if made is not value and getattr(made, "__dict__", {}).keys() - names:  # derived, such as a graph's index by id
+            made.__post_init__()
+        return made
+
+    def _attributes(self, value: Any, names: Iterable[str], seen: _Seen) -> Any:
+        old = {name: getattr(value, name) for name in names}
         new = {name: self._value(item, seen) for name, item in old.items()}
         if all(new[name] is old[name] for name in old):
             return value
@@ -184,19 +193,6 @@ class Masker:
         for name, item in new.items():
             # Not by the constructor, which would refuse a mask where only an id is allowed.
             object.__setattr__(made, name, item)
-        if getattr(made, "__dict__", new).keys() - new.keys():  # derived attributes, such as a graph's index by id
-            made.__post_init__()
-        return made
-
-    def _model(self, value: Any, seen: _Seen) -> Any:
-        """Mask the fields of a pydantic model, including undeclared ones."""
-        old = {name: getattr(value, name) for name in ("__dict__", "__pydantic_extra__", "__pydantic_private__")}
-        new = {name: self._value(state, seen) for name, state in old.items()}
-        if all(new[name] is old[name] for name in old):
-            return value
-        made = copy(value)
-        for name, state in new.items():
-            object.__setattr__(made, name, state)
         return made
 
     def error(self, error: E) -> E | MaskedError:
@@ -338,10 +334,6 @@ def _try(write: Callable[[object], str], value: object) -> str:
         return ""
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other
-
-
 @lru_cache(maxsize=256)
 def _forms(secret: str) -> tuple[str, ...]:
     """Return the forms in which a secret may be written."""
@@ -441,8 +433,18 @@ def masked(value: T) -> T:
 
 
 def _clean_record(record: logging.LogRecord) -> bool:
-    """Mask a log record, and shorten its texts."""
-    _mask_record(record)  # first: half a secret would not be recognized
+    """Mask a log record, and shorten its texts; one whose text cannot be made becomes a mask."""
+    for masker in _living():  # before it is shortened: half a secret would not be recognized
+        try:
+            message = record.getMessage()
+        except BaseException:  # noqa: BLE001 - foreign code: the logged objects
+            record.msg, record.args, message = MASK, (), MASK
+        clean = masker.text(message)
+        if clean != message:
+            record.msg, record.args = clean, ()
+        if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
+            error = masker.error(record.exc_info[1])
+            record.exc_info = (type(error), error, error.__traceback__)
     with suppress(Exception):  # foreign code: the logged objects. The log's handler says what they raise
         message = record.getMessage()
         if len(message) > _LONGEST_LINE:
@@ -470,18 +472,3 @@ logging.getLogger("kairo_team").addFilter(_clean_record)
 def _living() -> list[Masker]:
     # A tuple, because another thread may add a masker meanwhile.
     return [masker for one in tuple(_maskers) if (masker := one()) is not None]
-
-
-def _mask_record(record: logging.LogRecord) -> None:
-    """Mask a log record; one whose text cannot be made becomes a mask."""
-    for masker in _living():
-        try:
-            message = record.getMessage()
-        except BaseException:  # noqa: BLE001 - foreign code: the logged objects
-            record.msg, record.args, message = MASK, (), MASK
-        clean = masker.text(message)
-        if clean != message:
-            record.msg, record.args = clean, ()
-        if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
-            error = masker.error(record.exc_info[1])
-            record.exc_info = (type(error), error, error.__traceback__)

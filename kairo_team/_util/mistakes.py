@@ -162,7 +162,12 @@ def explain(kind: type, error: ValidationError) -> list[str]:
     for one in error.errors(include_url=False):
         place = _find(kind, one)
         places.setdefault(place.where, []).append((place, one))
-    found = list(dict.fromkeys(sentence for errors in places.values() for sentence in _sentences(errors)))
+    sentences: list[str] = []
+    for errors in places.values():
+        wrong = [sentence for place, one in errors if (sentence := _sentence(place, one)) is not None]
+        place, first = errors[0]
+        sentences += wrong or [f"{place.where} must be {describe(place.hint)}, not {_shown(place, first['input'])}"]
+    found = list(dict.fromkeys(sentences))
     more = len(found) - _MOST
     return found if more <= 0 else [*found[:_MOST], f"and {more} more"]
 
@@ -249,17 +254,9 @@ def _find(kind: type, error: ErrorDetails) -> _Place:
             where, hint = f"{where}: a key", str
         else:
             continue
-        inside = _value_type(hint)
+        branches = (hint, *get_args(hint))
+        inside = next((one for one in branches if isinstance(one, type) and is_dataclass(one)), None)
     return _Place(where, hint, inside, not steps, name)
-
-
-def _sentences(errors: Sequence[tuple[_Place, ErrorDetails]]) -> list[str]:
-    """Return the sentences on the errors at one place."""
-    wrong = [sentence for place, one in errors if (sentence := _sentence(place, one)) is not None]
-    place, first = errors[0]
-    return list(dict.fromkeys(wrong)) or [
-        f"{place.where} must be {describe(place.hint)}, not {_shown(place, first['input'])}"
-    ]
 
 
 def _sentence(place: _Place, error: ErrorDetails) -> str | None:
@@ -342,7 +339,8 @@ def describe(hint: Any) -> str:
     item = _item_of(hint)
     if item is not None:
         held = f"a {'set' if issubclass(cast('type', origin), AbstractSet) else 'list'}"
-        return held if item is Any else f"{held} of {_several(item)}"
+        several = _NOUNS[item][1] if item in _NOUNS else f"{getattr(item, '__name__', item)} objects"
+        return held if item is Any else f"{held} of {several}"
     if origin is not None and issubclass(origin, Mapping):
         return "a dict"
     return _NOUNS[hint][0] if hint in _NOUNS else _article(hint)
@@ -361,10 +359,6 @@ def _describe_union(branches: list[str]) -> str:
     return _listed(dict.fromkeys(branches), "or")
 
 
-def _several(hint: Any) -> str:
-    return _NOUNS[hint][1] if hint in _NOUNS else f"{getattr(hint, '__name__', hint)} objects"
-
-
 def with_article(name: str) -> str:
     """Return a class's name with its article, for a sentence: "an Artifact", "a Usage"."""
     return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
@@ -380,14 +374,6 @@ def _item_of(hint: Any) -> Any:
         origin = get_origin(branch)
         if isinstance(origin, type) and issubclass(origin, Sequence | AbstractSet):
             return get_args(branch)[0]
-    return None
-
-
-def _value_type(hint: Any) -> type | None:
-    """Return the dataclass that a type is or has as a branch; None without one."""
-    for branch in (hint, *get_args(hint)):
-        if isinstance(branch, type) and is_dataclass(branch):
-            return branch
     return None
 
 

@@ -41,7 +41,10 @@ def check_method(where: str, method: Callable[..., Any], name: str, call: str, t
     """Raise `ValueError` for a method that is clearly not async, or cannot be called as `call` shows."""
     if _yields(method):
         raise ValueError(f"{where}: {name} yields but must return: write async def {call} with a return")
-    if _is_plain(method):
+    function = _plain_function(method)
+    is_plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
+    returns = str(getattr(function, "__annotations__", {}).get("return", ""))
+    if is_plain and not any(word in returns for word in _MAY_BE_AWAITED):
         raise ValueError(f"{where}: {name} is not an async function: write async def {call}")
     signature = _signature(method)
     if signature is not None and not _fits(signature, takes):
@@ -62,7 +65,10 @@ def check_agent(where: str, agent: object) -> None:
         check_plug_in(where, "an agent", agent, "run", "assignment", "context")
         return
     if not callable(agent):
-        hint = _of_text(agent) if isinstance(agent, str) else ""
+        hint = ""
+        if isinstance(agent, str):
+            model = f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model"
+            hint = model if len(agent.split()) == 1 else ": give the function itself, not what it returns"
         raise ValueError(
             f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}{hint}"
         )
@@ -79,12 +85,6 @@ def check_agent(where: str, agent: object) -> None:
             f"{where}: {_name(function)} takes {signature}; an agent function takes (assignment) or "
             "(assignment, context)"
         )
-
-
-def _of_text(agent: str) -> str:
-    if len(agent.split()) != 1:
-        return ": give the function itself, not what it returns"
-    return f": kt.MiniAgent({agent!r:.80}) is an agent that asks this model"
 
 
 def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] | None:
@@ -143,15 +143,6 @@ def _plain_function(function: Any) -> Any:
     return getattr(inspect.unwrap(function), "__func__", inspect.unwrap(function))
 
 
-def _is_plain(method: Callable[..., Any]) -> bool:
-    """Return whether it is a plain `def` whose annotation does not allow an awaitable."""
-    function = _plain_function(method)
-    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-        return False
-    returns = str(getattr(function, "__annotations__", {}).get("return", ""))
-    return not any(word in returns for word in _MAY_BE_AWAITED)
-
-
 def _yields(function: Callable[..., Any]) -> bool:
     found = _plain_function(function)
     return inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found)
@@ -170,16 +161,13 @@ def check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -
         check_instance(owner, f"a {what}", one)
         lacking = [name for name in methods if not callable(getattr(one, name, None))]
         if lacking:
+            from_config = f"kairo_team.governance.{what.capitalize()}Chain.from_config([{{'name': ...}}])"
             raise ValueError(
                 f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
-                f"{_by_name(what) if isinstance(one, str | Mapping) else ''}"
+                f"{f'; by name: {from_config}' if isinstance(one, str | Mapping) else ''}"
             )
         for name, written in methods.items():
             if written.startswith("async "):
                 call = written.removeprefix("async ")
                 check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
     return given
-
-
-def _by_name(what: str) -> str:
-    return f"; by name: kairo_team.governance.{what.capitalize()}Chain.from_config([{{'name': ...}}])"

@@ -129,7 +129,11 @@ class Terminal:
             typed.append(line)
             post(came.set)
 
-        self._begin_reading(take)
+        with self._lock:
+            self._taker = take
+            begins, self._reading = not self._reading, True
+        if begins:
+            threading.Thread(target=self._read_one, name="kairo-terminal", daemon=True).start()
         try:
             await came.wait()
         finally:
@@ -138,14 +142,6 @@ class Terminal:
         if isinstance(typed[0], Exception):
             raise typed[0]
         return typed[0]
-
-    def _begin_reading(self, take: Callable[[str | Exception], object]) -> None:
-        with self._lock:
-            self._taker = take
-            if self._reading:
-                return
-            self._reading = True
-        threading.Thread(target=self._read_one, name="kairo-terminal", daemon=True).start()
 
     def _read_one(self) -> None:
         line: str | Exception

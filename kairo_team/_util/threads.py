@@ -260,14 +260,9 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None
     except BaseException:
         pool.abandon(call)
         raise
-    return _outcome(call)
-
-
-def _outcome(call: _Call[T]) -> T:
-    """Return the call's result, or raise its error without leaving a reference cycle behind."""
     if call.error is None:
         return call.result  # type: ignore[return-value]  # None only when T allows it
     try:
         raise call.error
     finally:
-        del call.error
+        del call.error  # else a reference cycle is left behind

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 
 def current_traceparent() -> str | None:
@@ -19,32 +23,29 @@ def current_traceparent() -> str | None:
     return carrier.get("traceparent")
 
 
-@contextmanager
-def continuing(traceparent: str | None) -> Generator[None]:
+def continuing(traceparent: str | None) -> AbstractContextManager[None]:
     """Make the span of another process the current one for a block; do nothing if OpenTelemetry is not installed."""
     if traceparent is None or find_spec("opentelemetry") is None:
-        yield
-        return
-    from opentelemetry import context as contexts
+        return nullcontext()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    token = contexts.attach(TraceContextTextMapPropagator().extract({"traceparent": traceparent}))
-    try:
-        yield
-    finally:
-        contexts.detach(token)
+    return _attached(TraceContextTextMapPropagator().extract({"traceparent": traceparent}))
+
+
+def without_span() -> AbstractContextManager[None]:
+    """Run a block without a current span."""
+    if "opentelemetry.trace" not in sys.modules:
+        return nullcontext()
+    from opentelemetry import trace
+
+    return _attached(trace.set_span_in_context(trace.INVALID_SPAN))
 
 
 @contextmanager
-def without_span() -> Generator[None]:
-    """Run a block without a current span."""
-    if "opentelemetry.trace" not in sys.modules:
-        yield
-        return
+def _attached(context: Context) -> Generator[None]:
     from opentelemetry import context as contexts
-    from opentelemetry import trace
 
-    token = contexts.attach(trace.set_span_in_context(trace.INVALID_SPAN))
+    token = contexts.attach(context)
     try:
         yield
     finally:

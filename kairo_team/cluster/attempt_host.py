@@ -88,10 +88,6 @@ class Link:
                 *message_to(sender, Message(unit.id, unit.fence, kind, body), unit.run_id), *also
             )
 
-    def emit(self, kind: type[Any], *fields: Any) -> None:
-        """Let the coordinator emit an event."""
-        self.send("events", ((kind.__name__, fields),))
-
     def send_inner(self, event: Event) -> None:
         """Report an event of a run inside the attempt."""
         self.send("inside", event.to_json())
@@ -241,11 +237,12 @@ class _HostedContext(WorkContext):
     def made_calls(self) -> MadeCalls:
         """What this attempt does with tools; the coordinator is told at once, because this process may die of it."""
         if self._made is None:
-            self._made = MadeCalls(self._attempt, self.done, report=self._report_made)
-        return self._made
 
-    def _report_made(self, number: int, call: DoneCall) -> None:
-        self.services.call(self.link.send, "made", (number, call))
+            def report(number: int, call: DoneCall) -> None:
+                self.services.call(self.link.send, "made", (number, call))
+
+            self._made = MadeCalls(self._attempt, self.done, report=report)
+        return self._made
 
     def keep(self, text: str) -> None:
         """Save partial work: here at once, at the coordinator at most every `_KEEP_EVERY` seconds."""
@@ -304,7 +301,9 @@ class AttemptHost:
         work = self._work
         member = next((one for one in self._team.everyone if one.id == work.member), None)
         if member is None:
-            return self._without_member()
+            known = ", ".join(member.id for member in self._team.everyone)
+            error = f"the worker's team {self._team.name!r} has no member {work.member!r}; it has {known}"
+            return WorkEnd(Attempt(work.assignment.task.id, work.number, work.member, None, error), work.spent)
         clock = LoopClock()
         supervisor = CallSupervisor(clock.read, work.grace)
         borrower = Borrower(
@@ -335,12 +334,6 @@ class AttemptHost:
         noticed = (supervisor.blocked, tuple(supervisor.stubborn))
         return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns, *noticed)
 
-    def _without_member(self) -> WorkEnd:
-        work = self._work
-        known = ", ".join(member.id for member in self._team.everyone)
-        error = f"the worker's team {self._team.name!r} has no member {work.member!r}; it has {known}"
-        return WorkEnd(Attempt(work.assignment.task.id, work.number, work.member, None, error), work.spent)
-
     def _context_of(self, member: Member, services: RunServices, borrower: Borrower, link: Link) -> _HostedContext:
         work, task = self._work, self._work.assignment.task
         context = _HostedContext(services, borrower.governor, member.role, self._unit.step, task.id, member.id)
@@ -369,7 +362,7 @@ class AttemptHost:
             inside.runs.recover(suspension, within)
 
         def emit(kind: type[Any], *fields: Any) -> None:
-            link.emit(kind, *fields)
+            link.send("events", ((kind.__name__, fields),))
             if kind in _SPENDS:
                 link.send("spent", (borrower.governor.usage, None))
 
@@ -419,11 +412,10 @@ class AttemptHost:
     def _cancel(self, reason: str) -> None:
         """End the work on the coordinator's request."""
         context = self._context
-        if context is None or context.scope is None:
-            if context is not None:
-                context.governor.cancel()
-            return
-        context.interrupt(reason)
+        if context is not None and context.scope is not None:
+            context.interrupt(reason)
+        elif context is not None:
+            context.governor.cancel()
 
 
 async def _ask_for_budget(link: Link, report: Report, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:

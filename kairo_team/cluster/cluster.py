@@ -16,7 +16,7 @@ from kairo_team.cluster.mailbox import Mailbox
 from kairo_team.cluster.monitor import Monitor
 from kairo_team.cluster.queues import MOST_PRIORITY, RunQueue, holding, read_queues, set_queue
 from kairo_team.cluster.remote_attempt import RemoteAttempt
-from kairo_team.cluster.units import Unit
+from kairo_team.cluster.units import RUNS, Unit, queue_of
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.records.digests import digests_of, has_earlier_parts, without_given
 from kairo_team.engine.work.work_context import WorkContext
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _DEFAULT: Final[EngineName] = "procrastinate"
 """The engine of a database that no cluster has used: by `benchmarks.crowd` the cheaper one."""
-RUNS: Final = "@runs"
-"""Used instead of a member's id in the queue of units that are whole runs."""
 
 
 @known_arguments
@@ -267,8 +265,3 @@ def version_of(team: Team, digests: Mapping[str, str]) -> str:
     """Return a digest of a team's definition: workers of another version get no units of its runs."""
     written = json.dumps([team.name, sorted(without_given(team, digests).items())])
     return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def queue_of(version: str, member: str) -> str:
-    """Return the queue of a member's units; with `RUNS`, the queue of whole runs."""
-    return f"{version}:{member}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kairo_team.cluster.queues import why_held
+from kairo_team.cluster.units import RUNS
 from kairo_team.durable.processes import has_connection
 from kairo_team.errors import known
 
@@ -42,7 +43,11 @@ class Coverage(NamedTuple):
 def coverage_of(journal: PostgresJournal, runs: Iterable[RecordedRun]) -> list[Coverage]:
     """Return the `Coverage` of each run: whether workers coordinate it, and whether they serve its waiting units."""
     with journal.database.reading() as connection:
-        workers = _live_workers(connection)
+        workers = [
+            _Worker(row["team"] or "", row["digest"] or "", json.loads(row["members"] or "null"))
+            for row in connection.execute(_WORKERS).fetchall()
+            if has_connection(connection, row["lock"])
+        ]
         return [_coverage(connection, run, workers) for run in runs]
 
 
@@ -58,19 +63,8 @@ def _coverage(connection: Connection, run: RecordedRun, workers: Sequence[_Worke
     return Coverage(unit is not None, problem, problem is not None)
 
 
-def _live_workers(connection: Connection) -> list[_Worker]:
-    found: list[_Worker] = []
-    for row in connection.execute(_WORKERS).fetchall():
-        if has_connection(connection, row["lock"]):
-            members = None if row["members"] is None else json.loads(row["members"])
-            found.append(_Worker(row["team"] or "", row["digest"] or "", members))
-    return found
-
-
 def _unserved(team: str, queues: Sequence[str], workers: Sequence[_Worker]) -> str | None:
     """Return a sentence that names the queues without a live worker; None if each queue has one."""
-    from kairo_team.cluster.cluster import RUNS  # slow to import
-
     pairs = [queue.split(":", 1) for queue in queues]
     lacking = [
         (version, member) for version, member in pairs if not any(one.serves(version, member) for one in workers)

@@ -22,6 +22,7 @@ from dbos import DBOS, DBOSClient
 
 from kairo_team._util.database_url import split_schema
 from kairo_team.cluster.delivery import Intervals, Receiver, Take, check_database_url, queue_key
+from kairo_team.durable.line import LEAST_IDLE
 from kairo_team.errors import Misuse
 
 APPLICATION: Final = "kairo"
@@ -29,8 +30,6 @@ VERSION: Final = "1"
 """The version of the workflow below, equal in all processes: DBOS gives a workflow only to its own version."""
 _PATIENCE: Final = 60.0
 """Seconds that the database may take to give a process its lock."""
-_LEAST_IDLE: Final = 5000
-"""Minimum milliseconds without a query after which the process loses its lock; enough for a busy machine."""
 LOOK: Final = 1.0
 """Seconds between two searches for workflows that ended, or that were taken but never begun."""
 _SEND: Final = """
@@ -152,14 +151,19 @@ def _errors_of_psycopg() -> Generator[None]:
         raise error.orig or error from None
 
 
-def _client(url: str, schema: str) -> DBOSClient:
-    return DBOSClient(
+@contextmanager
+def _client(url: str, schema: str) -> Generator[DBOSClient]:
+    client = DBOSClient(
         system_database_url=url,
         dbos_system_schema=schema,
         application_name=APPLICATION,
         system_database_pool_size=1,
         retry_connection_errors=False,
     )
+    try:
+        yield client
+    finally:
+        client.destroy()
 
 
 def _pair(workflow: str) -> tuple[str, int]:
@@ -176,11 +180,12 @@ class _Receiver:
         self._delivery, self._url, self._intervals, self._take = delivery, url, intervals, take
         self._executor = f"{process}#{uuid4().hex[:8]}"
         self._concurrency = concurrency
-        self._silence = max(_LEAST_IDLE, int(1000 * intervals.late))
+        self._silence = max(LEAST_IDLE, int(1000 * intervals.late))
         """Milliseconds without a query after which the process loses its lock."""
         self._room = threading.Condition()
         self._free = concurrency
-        self._stopped = False
+        self.is_stopped = False
+        """Whether it takes no new deliveries, and ends."""
         self._known: set[str] = set()
         """Workflows that were begun and may not be recorded as ended."""
         self._ended: set[str] = set()
@@ -226,26 +231,18 @@ class _Receiver:
 
     def _register(self, queues: Sequence[str]) -> None:
         """Create the queues."""
-        client = _client(self._url, self._delivery.schema)
-        try:
+        with _client(self._url, self._delivery.schema) as client:
             for queue in queues:
                 # The concurrency of a queue is one number for all processes: use the largest.
                 known = client.retrieve_queue(queue)
                 most = max(self._concurrency, (known and known.worker_concurrency) or 0)
                 client.register_queue(queue, worker_concurrency=most, polling_interval_sec=self._intervals.poll)
-        finally:
-            client.destroy()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it takes no new deliveries, and ends."""
-        return self._stopped
 
     def stop(self) -> None:
         with self._room:
-            if self._stopped:
+            if self.is_stopped:
                 return
-            self._stopped = True
+            self.is_stopped = True
             self._room.notify_all()
         self._destroying.start()
 
@@ -269,33 +266,29 @@ class _Receiver:
         """Work on a delivery until its future is done; resend it if it failed or the receiver is full."""
         self._known.add(workflow)
         with self._room:
-            room = self._room.wait_for(lambda: self._free > 0 or self._stopped, self._intervals.again)
-            taken = room and not self._stopped
+            room = self._room.wait_for(lambda: self._free > 0 or self.is_stopped, self._intervals.again)
+            taken = room and not self.is_stopped
             self._free -= taken
         made = taken and _made(self._take, unit, fence)
         with self._room:
             self._free += taken
             self._room.notify_all()
         while not made and not self._left.is_set():
-            made = self._sent_again(queue, workflow)
+            try:
+                with psycopg.connect(self._url) as connection:
+                    self._delivery.send_again(connection, queue, workflow, delay=self._intervals.again)
+                made = True
+            except psycopg.OperationalError:  # the database is unreachable
+                self._left.wait(self._intervals.poll)
         self._ended.add(workflow)
-
-    def _sent_again(self, queue: str, workflow: str) -> bool:
-        """Resend a delivery and return True; if the database is unreachable, wait a little and return False."""
-        try:
-            with psycopg.connect(self._url) as connection:
-                self._delivery.send_again(connection, queue, workflow, delay=self._intervals.again)
-        except psycopg.OperationalError:
-            self._left.wait(self._intervals.poll)
-            return False
-        return True
 
     def _keep(self) -> None:
         """Until the context is left, hold the lock that shows that this process lives, and clean up workflows."""
         while not self._left.is_set():
             with (
                 suppress(psycopg.OperationalError, sqlalchemy.exc.DBAPIError),
-                self._connected() as (connection, client),
+                psycopg.connect(self._url, autocommit=True) as connection,
+                _client(self._url, self._delivery.schema) as client,
             ):
                 held = False
                 # The server ends the session of a process that is stopped or has lost the network, with its lock: else
@@ -314,15 +307,6 @@ class _Receiver:
         with suppress(psycopg.OperationalError), psycopg.connect(self._url, autocommit=True) as connection:
             for _ in range(2):  # a workflow is given back when it is a stray twice
                 self._give_back_strays(connection)
-
-    @contextmanager
-    def _connected(self) -> Generator[tuple[psycopg.Connection, DBOSClient]]:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            client = _client(self._url, self._delivery.schema)
-            try:
-                yield connection, client
-            finally:
-                client.destroy()
 
     def _give_back_strays(self, connection: psycopg.Connection) -> None:
         """Resend workflows that this executor has but did not begin since the last search."""

@@ -32,7 +32,12 @@ def note_death(connection: Connection, unit: Unit, had: Sequence[Unit]) -> Death
     progress = _progress(connection, unit)
     found = connection.execute("SELECT deaths, blame, progress FROM death WHERE unit = ?", (unit.id,)).fetchone()
     before = Deaths(found[0], found[1]) if found is not None and found[2] == progress else Deaths(0, 0)
-    deaths = Deaths(before.number + 1, before.blame + (_ALONE if _is_alone(unit, had) else 1))
+    # No other unit can have ended the process: it had only attempts of this run, or only the run of this attempt.
+    if unit.kind == "run":
+        alone = all(one.run_id == unit.run_id for one in had)
+    else:
+        alone = all(one.id == unit.id or (one.kind == "run" and one.run_id == unit.run_id) for one in had)
+    deaths = Deaths(before.number + 1, before.blame + (_ALONE if alone else 1))
     connection.execute(
         "INSERT INTO death VALUES (?, ?, ?, ?) ON CONFLICT (unit) DO UPDATE"
         " SET deaths = excluded.deaths, blame = excluded.blame, progress = excluded.progress",
@@ -44,16 +49,6 @@ def note_death(connection: Connection, unit: Unit, had: Sequence[Unit]) -> Death
 def forget_deaths(connection: Connection, unit: str) -> None:
     """Count the deaths of a unit from 0 again."""
     connection.execute("DELETE FROM death WHERE unit = ?", (unit,))
-
-
-def _is_alone(unit: Unit, had: Sequence[Unit]) -> bool:
-    """Return whether no other unit can have ended the process.
-
-    Other units are, for a run, other runs and their attempts; for an attempt, every unit but its own run.
-    """
-    if unit.kind == "run":
-        return all(one.run_id == unit.run_id for one in had)
-    return all(one.id == unit.id or (one.kind == "run" and one.run_id == unit.run_id) for one in had)
 
 
 def _progress(connection: Connection, unit: Unit) -> int:

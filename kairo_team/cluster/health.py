@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,8 +42,11 @@ class TextServer:
         Raises `Misuse` for an address that is invalid or in use.
         """
         host, port = read_address(address)
+        family = socket.AF_INET
+        with suppress(ValueError):  # a name
+            family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET  # noqa: PLR2004 - IPv6
         handler = type("Handler", (_Handler,), {"answer": staticmethod(answer)})
-        made = type("Server", (_Server,), {"address_family": _family(host)})
+        made = type("Server", (_Server,), {"address_family": family})
         try:
             self._server = made((host, port), handler)
         except OSError as error:
@@ -77,7 +81,12 @@ class HealthServer(TextServer):
 def _answer(service: WorkerService, path: str) -> Answer:
     if path not in ("/healthz", "/readyz"):
         return Answer(HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
-    good, text = _health(service) if path == "/healthz" else (service.phase == "ready", service.phase)
+    text: str
+    if path == "/readyz":
+        good, text = service.phase == "ready", service.phase
+    else:
+        good, silence = service.sends_heartbeat, service.silence
+        text = "beats" if good else "not connected yet" if silence is None else f"no beat for {silence:.0f} s"
     return Answer(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, text)
 
 
@@ -87,13 +96,6 @@ def read_address(text: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdecimal() or int(port) > _MAX_PORT:
         raise Misuse(f"the address to listen on is PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080, not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    try:
-        return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET  # noqa: PLR2004 - IPv6
-    except ValueError:
-        return socket.AF_INET
 
 
 class _Server(ThreadingHTTPServer):
@@ -123,10 +125,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Keep no log of probes."""
-
-
-def _health(service: WorkerService) -> tuple[bool, str]:
-    if service.sends_heartbeat:
-        return True, "beats"
-    silence = service.silence
-    return False, "not connected yet" if silence is None else f"no beat for {silence:.0f} s"

@@ -16,6 +16,7 @@ from kairo_team.cluster.queues import let_begin
 from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.accounts import settle_cancelled
 from kairo_team.durable.connection import NOW, execute
+from kairo_team.durable.line import LEAST_IDLE
 from kairo_team.durable.processes import Observer
 from kairo_team.errors import Misuse
 from kairo_team.recorded import ENDED, GIVEN_UP
@@ -31,8 +32,6 @@ _logger = logging.getLogger("kairo_team")
 
 _LOCK: Final = 0x6B61_6972_0002
 """The advisory lock of the process that watches the others."""
-_LEAST_IDLE: Final = 5000
-"""Minimum milliseconds without a check after which the process loses its lock; enough for a busy machine."""
 _AT_ONCE: Final = 1000
 """Most units that one audit checks."""
 _SWEEP: Final = 5
@@ -112,7 +111,8 @@ class Monitor:
         """Watch while this process has the lock; until then, wait for a heartbeat that finds a reason to look."""
         while self._pause():
             process = self._journal.process
-            if process.nobody_watches or process.units > len(self._work()):
+            doing = () if self._doing is None else self._doing()
+            if process.nobody_watches or process.units > len(doing):
                 try:
                     self._watch()
                 except Exception as error:  # noqa: BLE001 - whatever the error is, it checks again
@@ -135,15 +135,11 @@ class Monitor:
     def _watch(self) -> None:
         with self._journal.connecting(own="monitor") as connection:
             # a process that is stopped, or has lost the network, loses the lock after this time
-            connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._beat))}")
+            connection.execute(f"SET idle_session_timeout = {max(LEAST_IDLE, int(3000 * self._beat))}")
             observer = Observer(self._beat)
             self._missing.clear()
             while self._look(connection, observer) and self._pause():
                 pass
-
-    def _work(self) -> Collection[tuple[str, int]]:
-        """Return the units, with their fences, that this process works on."""
-        return () if self._doing is None else self._doing()
 
     def _look(self, connection: Any, observer: Observer) -> bool:
         """Look after all processes and units; return False if another process does."""
@@ -159,14 +155,17 @@ class Monitor:
             answered = connection.execute(f"SELECT id FROM unit WHERE {_ANSWERED}").fetchall()
             held = connection.execute("SELECT EXISTS (SELECT FROM unit WHERE state = 'held')").fetchone()[0]
             lost = self._audit(connection)
-        for process in late:
-            self._bury(connection, process)
+        for process in late:  # declared dead, it can record nothing more
+            sql = "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid"
+            if (found := connection.execute(sql, (process,)).fetchone()) is not None:
+                _logger.warning("process %s on %s sends no heartbeat: its units are sent again", found[1], found[0])
         if late or orphans:
             self._take_from_the_dead(connection)
         for (unit,) in answered:
             self._take_up(connection, unit)
         if held or answered or late or orphans:  # each of them may put a run into its queues
-            self._let_begin()
+            with self._journal.database.writing() as alone:  # no other process counts the same runs meanwhile
+                let_begin(self._delivery, alone)
         for one in lost:
             self._send_again(connection, one)
         self._looks += 1
@@ -177,14 +176,6 @@ class Monitor:
         return True
 
     # ------------------------------------------------------------------ the dead
-
-    def _bury(self, connection: Any, process: str) -> None:
-        """Declare a process dead, so that it can record nothing more."""
-        found = connection.execute(
-            "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid", (process,)
-        ).fetchone()
-        if found is not None:
-            _logger.warning("process %s on %s sends no heartbeat: its units are sent again", found[1], found[0])
 
     def _take_from_the_dead(self, connection: Any) -> None:
         """Resend the units of processes that were declared dead or have ended."""
@@ -251,22 +242,14 @@ class Monitor:
         elif deaths is not None and deaths.exhaust(self._max_deliveries):
             self._give_up(connection, unit, deaths)
         else:
-            self._send_run(connection, following)
+            sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
+            connection.execute(sql, (following.fence, unit.id))
+            following.deliver(self._delivery, connection)
 
     def _hold_run(self, connection: Any, unit: Unit) -> None:
         """Put a run that was not at work into its queues again."""
         sql = f"UPDATE unit SET fence = ?, state = 'held', process = NULL, problem = NULL, sent_at = {NOW} WHERE id = ?"
         connection.execute(sql, (unit.fence, unit.id))
-
-    def _let_begin(self) -> None:
-        """Send held runs whose queues let them begin."""
-        with self._journal.database.writing() as alone:  # no other process counts the same runs meanwhile
-            let_begin(self._delivery, alone)
-
-    def _send_run(self, connection: Any, unit: Unit) -> None:
-        sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
-        connection.execute(sql, (unit.fence, unit.id))
-        unit.deliver(self._delivery, connection)
 
     def _give_up(self, connection: Any, unit: Unit, deaths: Deaths) -> None:
         """Give up a run that ends every process that takes it; a person may look at it and resume it."""

@@ -145,7 +145,9 @@ class ProcrastinateDelivery:
                 take,
             )
             ending.callback(line.each(partial(receiver.live, self._sql("SELECT {schema}.live(%s)"))))
-            thread = threading.Thread(target=receiver.run, name=f"kairo delivery {process}", daemon=True)
+            thread = threading.Thread(
+                target=lambda: asyncio.run(receiver.run()), name=f"kairo delivery {process}", daemon=True
+            )
             thread.start()
             try:
                 yield receiver
@@ -245,10 +247,8 @@ class _Receiver:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
-    def run(self) -> None:
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Run the workers until `stop`, and until their jobs have ended."""
         self._loop = asyncio.get_running_loop()
         if self._stopped.is_set():
             return
@@ -381,8 +381,18 @@ class _Connector(procrastinate.PsycopgConnector):
         """The time after which no query is repeated: `late` seconds after the first one that fails after `stop`."""
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
-        ask = super().execute_query_async
-        await self._insist(lambda: ask(query, **arguments))
+        while True:
+            try:
+                await _cancellable(super().execute_query_async(query, **arguments))
+            except ConnectorException as error:
+                if self._stopping.is_set():
+                    self._end = min(self._end, time.monotonic() + self._intervals.late)
+                if time.monotonic() >= self._end or not isinstance(error.__cause__, psycopg.OperationalError):
+                    raise
+                await asyncio.sleep(self._intervals.poll)
+            else:
+                self._end = math.inf
+                return
 
     async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:
         try:
@@ -422,20 +432,6 @@ class _Connector(procrastinate.PsycopgConnector):
                     is_news, due = False, loop.time() + self._intervals.again if is_news else math.inf
                     self.told += 1
                     await on_notification(channel="", payload=_NEWS)
-
-    async def _insist(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            try:
-                await _cancellable(ask())
-            except ConnectorException as error:
-                if self._stopping.is_set():
-                    self._end = min(self._end, time.monotonic() + self._intervals.late)
-                if time.monotonic() >= self._end or not isinstance(error.__cause__, psycopg.OperationalError):
-                    raise
-                await asyncio.sleep(self._intervals.poll)
-            else:
-                self._end = math.inf
-                return
 
 
 async def _cancellable(work: Coroutine[Any, Any, T]) -> T:

@@ -104,8 +104,9 @@ def set_queue(
 
 def without_runs(connection: Connection, name: str) -> str:
     """Return a sentence, with a similar name, if a queue's team has no recorded run; else ""."""
-    team = queue_name(name).removeprefix(_TEAM)
-    if not queue_name(name).startswith(_TEAM):
+    name = queue_name(name)
+    team = name.removeprefix(_TEAM)
+    if not name.startswith(_TEAM):
         return ""
     if connection.execute("SELECT 1 FROM run WHERE team = ? LIMIT 1", (team,)).fetchone() is not None:
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_ONE_WAY: Final = frozenset({"events", "inside", "spent", "kept", "made", "noted", "counted", "stop"})
-"""Kinds of messages that need no answer."""
 _COMMON: Final = len(fields(Event))
 
 
@@ -90,8 +88,7 @@ class RemoteAttempt:
         self._governor = context.governor
         self._number = int(context.step.rpartition(":")[2])
         self._tools = {tool.name: tool for tool in context.offered}
-        self._base = difference(self._governor.usage, context.spent_before, 0.0)
-        self._granter = Granter(self._governor, self._base)
+        self._granter = Granter(self._governor, difference(self._governor.usage, context.spent_before, 0.0))
         self._group: anyio.abc.TaskGroup | None = None
         self._around = context.runtime
         """The runtime that runs inside the attempt would have in this process."""
@@ -112,7 +109,9 @@ class RemoteAttempt:
             error = failure_of(raised)
             if error is None:
                 raise
-            return failed_attempt(context, self._number, error)._replace(calls=self._calls_made)
+            # Workers report calls before the attempt's end, and each delivery repeats the recorded ones.
+            made = (replace(call, attempt=self._number) for call in self._made.values())
+            return failed_attempt(context, self._number, error)._replace(calls=tuple(dict.fromkeys(made)))
         assert end is not None, "the scope is cancelled only after an interruption or a halt"
         return self._read(end)
 
@@ -128,12 +127,6 @@ class RemoteAttempt:
             attempt = attempt._replace(error=why, halt=halt, origin=origin, origin_path=path)
         read = read_again(self._context, attempt._replace(usage=self._governor.usage))
         return read._replace(calls=attempt.calls)
-
-    @property
-    def _calls_made(self) -> tuple[DoneCall, ...]:
-        """The calls of workers that did not report the attempt's end; each delivery repeats what is recorded."""
-        made = (replace(call, attempt=self._number) for call in self._made.values())
-        return tuple(dict.fromkeys(made))
 
     # ------------------------------------------------------------------ deliveries
 
@@ -244,12 +237,15 @@ class RemoteAttempt:
             return body, None
         if kind == "lost":
             return None, _Lost(*body)
-        if kind in _ONE_WAY:
+        if kind in ("ask", "question", "tool"):
+            if self._group is None:
+                return None, None
+            if kind == "ask":
+                self._grant(self._group, *body)  # at once: later messages build on the amounts in this one
+            else:
+                self._group.start_soon(self._answer, message)
+        else:
             self._hear(kind, body)
-        elif kind == "ask" and self._group is not None:
-            self._grant(self._group, *body)  # at once: later messages build on the amounts in this one
-        elif self._group is not None:
-            self._group.start_soon(self._answer, message)
         return None, None
 
     def _hear(self, kind: str, body: Any) -> None:
@@ -303,13 +299,12 @@ class RemoteAttempt:
 
     async def _answer(self, message: Message) -> None:
         """Answer a message whose answer takes time."""
-        number, *_ = message.body
-        answers: Mapping[str, Callable[[Any], Any]] = {
-            "question": self._ask_person,
-            "tool": self._use_tool,
-        }
-        made = await answers[message.kind](message.body)
-        self._send_message("answer", (number, made))
+        made: Any
+        if message.kind == "tool":
+            made = await self._use_tool(message.body)
+        else:
+            made = await self._ask_person(message.body)
+        self._send_message("answer", (message.body.number, made))
 
     def _grant(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
         try:
@@ -356,7 +351,12 @@ class RemoteAttempt:
         services = self._context.services
         directives = [] if services.steering is None else services.steering.on_directive
         exits = [] if services.constraints is None else services.constraints.on_exit
-        pass_on, send_exit = self._pass_on, partial(self._send_message, "exit")
+        send_exit = partial(self._send_message, "exit")
+
+        def pass_on(task_id: str | None, directive: str) -> None:
+            if task_id is None or task_id == self._context.task_id:
+                self._send_message("directive", directive)
+
         directives.append(pass_on)
         exits.append(send_exit)
         try:
@@ -364,10 +364,6 @@ class RemoteAttempt:
         finally:
             directives.remove(pass_on)
             exits.remove(send_exit)
-
-    def _pass_on(self, task_id: str | None, directive: str) -> None:
-        if task_id is None or task_id == self._context.task_id:
-            self._send_message("directive", directive)
 
     def _send_message(self, kind: str, body: Any) -> None:
         """Send a message to the unit's current worker."""
@@ -379,10 +375,11 @@ class RemoteAttempt:
 
     async def _recall(self, messages: MessageQueue, unit: Unit) -> None:
         """End the work on the worker and book its usage; fence the worker off if it does not answer in time."""
-        context, journal = self._context, self._context.services.kept
+        context = self._context
+        journal: Any = context.services.kept
         kind = "leave" if context.interrupted is None and self._governor.stopped is None else "cancel"
         with anyio.CancelScope(shield=True):
-            if journal is not None and journal.interrupted:  # this session sends its worker no more messages
+            if journal.interrupted:  # this session sends its worker no more messages
                 await self._book_charges(unit, partial(self._note_cut_calls, unit))
                 return
             self._send_message(kind, str(context.interrupted or "the run has ended"))
@@ -393,17 +390,13 @@ class RemoteAttempt:
                         break
                 if message.kind == "done":
                     return
-            await self._fence_off(unit)
+            # The worker writes nothing more once this is on disk.
+            self._put(*unit.fencing())
+            await self._book_charges(unit, journal.written)
             supervisor = context.services.supervisor
             if patience.cancelled_caught and supervisor is not None and await self._was_taken(unit):
                 how = "its worker was fenced off and can record nothing more"
                 supervisor.note_stubborn(f"{context.member!r} did not end when it was cancelled: {how}")
-
-    async def _fence_off(self, unit: Unit) -> None:
-        """Prevent the worker from writing anything more, and book the charges for its calls."""
-        journal: Any = self._context.services.kept
-        self._put(*unit.fencing())
-        await self._book_charges(unit, journal.written)
 
     async def _note_cut_calls(self, unit: Unit) -> None:
         """Make the result of the interrupted session warn of the worker's calls without an answer."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
-from kairo_team.cluster.cluster import RUNS, Cluster
+from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.facts import Fact, Measuring, WorkerRestarted
+from kairo_team.cluster.units import RUNS
 from kairo_team.cluster.worker import Worker
 from kairo_team.durable.processes import LATE
 from kairo_team.errors import JournalError
@@ -56,7 +57,6 @@ class WorkerService:
         self._stop_now: Callable[[], object] | None = None
         self._stopped = False
         self._ended = False
-        self._stopping: anyio.Event | None = None
         several: Sequence[object] = () if team.runtime is None else team.runtime.subscribers
         measuring = [one for one in several if isinstance(one, Measuring)]
         self._measures = [one.measure_worker(team.name, lambda: self.silence) for one in measuring]
@@ -93,12 +93,12 @@ class WorkerService:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises the errors of the first connection; retries later ones until they succeed."""
-        stopping = self._stopping = anyio.Event()
-        self._stop_now = partial(poster(), self._wake)
+        stopping = anyio.Event()
+        self._stop_now = partial(poster(), stopping.set)
         first = True
         try:
             while not self._stopped:
-                self._cluster = cluster = await self._reach(first=first)
+                self._cluster = cluster = await self._reach(stopping, first=first)
                 if cluster is None:
                     break
                 first = False
@@ -112,11 +112,7 @@ class WorkerService:
             self._ended = True
             self._stop_now = None
 
-    def _wake(self) -> None:
-        if self._stopping is not None:
-            self._stopping.set()
-
-    async def _reach(self, *, first: bool) -> Cluster | None:
+    async def _reach(self, stopping: anyio.Event, *, first: bool) -> Cluster | None:
         """Connect; return None if `stop` was called meanwhile."""
         told = False
         while not self._stopped:
@@ -129,8 +125,7 @@ class WorkerService:
                     self._tell(f"{error}; it tries again")
                     told = True
             with anyio.move_on_after(_AGAIN):
-                assert self._stopping is not None, "it runs"
-                await self._stopping.wait()
+                await stopping.wait()
         return None
 
     def _begin(self) -> Cluster:
@@ -159,7 +154,12 @@ class WorkerService:
 
         async def say_ready() -> None:
             await worker.wait_ready()
-            self._tell(self._describe(cluster, worker))
+            served = ", ".join(name for name in worker.serves if name != RUNS)
+            runs = "; and whole runs" if RUNS in worker.serves else ""
+            self._tell(
+                f"ready: process {cluster.journal.process.id[:8]}, team {self._team.name!r}, version {worker.version}; "
+                f"{self._concurrency} attempts at once, of {served}{runs}"
+            )
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait_for_stop)
@@ -174,14 +174,6 @@ class WorkerService:
     def _measure(self, fact: Fact) -> None:
         for take in self._measures:
             take(fact)
-
-    def _describe(self, cluster: Cluster, worker: Worker) -> str:
-        served = ", ".join(name for name in worker.serves if name != RUNS)
-        runs = "; and whole runs" if RUNS in worker.serves else ""
-        return (
-            f"ready: process {cluster.journal.process.id[:8]}, team {self._team.name!r}, version {worker.version}; "
-            f"{self._concurrency} attempts at once, of {served}{runs}"
-        )
 
 
 def _close_late(cluster: Cluster | None, _error: BaseException | None) -> None:

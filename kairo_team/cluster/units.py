@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["run", "attempt"]
 
+RUNS: Final = "@runs"
+"""Used instead of a member's id in the queue of units that are whole runs."""
 _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
 """Address of the unit's current worker; messages wait until the unit is claimed."""
-
-
 COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence, priority"
 """The columns of a unit's row that make a `Unit`, in their order."""
 _OF_ITS_RUN: Final = "COALESCE((SELECT priority FROM unit AS run WHERE run.id = 'run:' || ?), 0)"
@@ -134,6 +134,11 @@ def claim(connection: Connection, unit: str, fence: int, process: str) -> Claime
     connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))
     *unit_row, body, waited, suspect = row
     return Claimed(Unit(*unit_row), body, waited, suspect)
+
+
+def queue_of(version: str, member: str) -> str:
+    """Return the queue of a member's units; with `RUNS`, the queue of whole runs."""
+    return f"{version}:{member}"
 
 
 def kind_of(unit: str) -> Kind:

@@ -16,15 +16,24 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
-from kairo_team.cluster.adoption import adopt
 from kairo_team.cluster.attempt_host import AttemptHost
-from kairo_team.cluster.cluster import RUNS, Cluster, queue_of, version_of
+from kairo_team.cluster.cluster import Cluster, version_of
 from kairo_team.cluster.facts import DeliveryRefused, Outcome, Report, UnitBegun, UnitEnded, ignore_fact
-from kairo_team.cluster.units import Claimed, Kind, Unit, at_work, claim, kind_of
+from kairo_team.cluster.units import COLUMNS, RUNS, Claimed, Kind, Unit, at_work, claim, kind_of, queue_of
+from kairo_team.durable.connection import NOW
 from kairo_team.durable.processes import check_not_dead
-from kairo_team.engine.records.digests import digests_of
+from kairo_team.engine.records.digests import check_unchanged, digests_of, has_earlier_parts
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
-from kairo_team.errors import InsufficientBudget, JournalError, KairoError, Misuse, RunFinished, RunNotFound, known
+from kairo_team.errors import (
+    InsufficientBudget,
+    JournalError,
+    KairoError,
+    Misuse,
+    PlanMismatch,
+    RunFinished,
+    RunNotFound,
+    known,
+)
 from kairo_team.gates import DeferGate
 from kairo_team.recorded import ENDED
 
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Receiver, Take
     from kairo_team.cluster.mailbox import MessageQueue
     from kairo_team.durable.connection import Connection
+    from kairo_team.durable.postgres_database import PostgresConnection
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")
@@ -39,6 +49,14 @@ _logger = logging.getLogger("kairo_team")
 _MINUTE: Final = 60.0
 _INTERRUPTED: Final = 5.0
 """Seconds that an interrupted run has to end."""
+_UNSERVED: Final = f"""
+SELECT {COLUMNS}, (SELECT digests FROM run WHERE run.run_id = unit.run_id) FROM unit
+WHERE kind = 'run' AND state = 'sent' AND queue <> ?
+ AND EXISTS (SELECT FROM run WHERE run.run_id = unit.run_id AND run.team = ?)
+ AND NOT EXISTS (SELECT FROM process WHERE process.kind = 'worker' AND process.state <> 'dead'
+  AND process.digest = split_part(unit.queue, ':', 1))
+FOR UPDATE SKIP LOCKED"""
+"""The runs of a team that wait in another queue, which no worker serves."""
 
 
 class Worker:
@@ -151,11 +169,33 @@ class Worker:
                 await run_in_thread(receiving.__exit__, None, None, None)
 
     def _adopt(self) -> None:
-        """Take over runs of this team that an earlier version of the library began."""
-        cluster, queue = self._cluster, queue_of(self.version, RUNS)
-        cluster.journal.change(
-            lambda connection: adopt(connection, cluster.delivery, self._team.name, self._digests, queue)
-        )
+        """Send waiting runs of this team here that an earlier version of the library began, if no worker serves them.
+
+        The version of a team depends on how the library lists its parts. Only runs whose list is an earlier one are
+        sent, and only if all parts that both lists name are equal.
+        """
+        delivery, queue = self._cluster.delivery, queue_of(self.version, RUNS)
+
+        def adopt(connection: PostgresConnection) -> None:
+            for *row, written in connection.execute(_UNSERVED, (queue, self._team.name)).fetchall():
+                unit, was = Unit(*row), json.loads(written)
+                if not has_earlier_parts(was):
+                    continue
+                try:
+                    check_unchanged(unit.run_id, was, self._digests)
+                except PlanMismatch as error:
+                    _logger.info("run %s of an earlier version waits: %s", unit.run_id, error)
+                    continue
+                delivery.forget(connection.raw, [unit.id])
+                ours = replace(unit.next(), queue=queue)
+                sql = f"UPDATE unit SET queue = ?, fence = ?, sent_at = {NOW} WHERE id = ?"
+                connection.execute(sql, (ours.queue, ours.fence, ours.id))
+                ours.deliver(delivery, connection)
+                _logger.warning(
+                    "run %s of an earlier version of kairo-team is sent to workers of this one", unit.run_id
+                )
+
+        self._cluster.journal.change(adopt)
 
     def _receive(self, take: Take) -> tuple[AbstractContextManager[Receiver], Receiver]:
         """Begin to receive; return the context manager to exit, and the receiver."""

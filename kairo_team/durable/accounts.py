@@ -33,7 +33,6 @@ from kairo_team.engine.records.plan_records import RAISED_BUDGET
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
 
 if TYPE_CHECKING:
-    from kairo_team.durable.database import Writing
     from kairo_team.recorded import RecoveredRun
     from kairo_team.team import TeamExecutionRequest
 
@@ -270,11 +269,6 @@ def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) 
 # ------------------------------------------------------------------ what runs have spent
 
 
-def settle_session(session: Writing, connection: Connection) -> None:
-    """Settle a run whose session has just recorded its end."""
-    settle(connection, session.run_id, session.epoch)
-
-
 def settle(connection: Connection, run_id: str, epoch: int | None = None) -> None:
     """Charge a run's real usage to its account and every account above, and release the rest that was set aside.
 
@@ -410,9 +404,12 @@ def change(
         _create(connection, name, limit, parent, every, tz)
     else:
         _check_under(row, parent)
-        if (every or row["every"], tz or row["tz"]) != (row["every"], row["tz"]):
+        new_every, new_tz = every or row["every"], tz or row["tz"]
+        if (new_every, new_tz) != (row["every"], row["tz"]):
             _check_may_have_windows(row, every)
-            row = _change_windows(connection, row, every or row["every"], tz or row["tz"])
+            # The open window ends now. A window's key is its beginning, so the next one begins later, if by a moment.
+            now = clock(connection)
+            row = _open(connection, row, _next(row, new_every, new_tz, now, max(now, nextafter(row["since"], inf))))
         _change_limits(connection, row, limit)
     return next(one for one in read(connection) if one.name == name)
 
@@ -494,7 +491,7 @@ def _open(connection: Connection, row: Any, new: Mapping[str, Any]) -> Mapping[s
     """Keep the open window of a locked account as an ended one, and open the next one; return the account."""
     kept = "name, since, tokens, picos, used_tokens, used_picos, aside_tokens, aside_picos"
     sql = f"INSERT INTO ended_window (until, {kept}) SELECT ?, {kept} FROM account WHERE name = ?"
-    # The earlier one: `_change_windows` ends a window before its time.
+    # The earlier one: `change` ends a window before its time.
     connection.execute(sql, (min(row["until"], new["since"]), row["name"]))
     sql = (
         "UPDATE account SET used_tokens = 0, used_picos = 0, aside_tokens = 0, aside_picos = 0,"
@@ -502,13 +499,6 @@ def _open(connection: Connection, row: Any, new: Mapping[str, Any]) -> Mapping[s
     )
     connection.execute(sql, (new["every"], new["tz"], new["since"], new["until"], row["name"]))
     return new
-
-
-def _change_windows(connection: Connection, row: Any, every: Every, tz: str) -> Mapping[str, Any]:
-    """End the open window of a locked account now, and begin one of another kind; return the account."""
-    now = clock(connection)
-    # The beginning of a window is its key, so two windows may not begin at the same moment.
-    return _open(connection, row, _next(row, every, tz, now, max(now, nextafter(row["since"], inf))))
 
 
 def _as_of(row: Any, now: float) -> Mapping[str, Any]:

@@ -78,6 +78,12 @@ def key_of(column: str) -> str:
     return column if "\x1a" not in column else _WRITTEN.sub(lambda found: chr(int(found[1], 16)), column)
 
 
+def readable(text: str) -> str:
+    """Return a text that any database accepts: lone surrogates become `?`."""
+    # Some models send halves of surrogate pairs.
+    return text.encode("utf-8", "replace").decode()
+
+
 def execute(connection: Connection, statement: Statement) -> None:
     """Execute SQL, or call the function, in the connection's transaction."""
     if callable(statement):

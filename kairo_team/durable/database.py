@@ -1,8 +1,12 @@
-"""The database of a journal: one writer thread for all sessions, for any kind of database."""
+"""The database of a journal: one writer thread for all sessions, for any kind of database.
+
+The writer also obeys other processes: it looks every second for requests to the runs that this process has.
+"""
 
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import threading
 import time
@@ -20,24 +24,25 @@ import anyio
 
 from kairo_team._util.mistakes import with_article
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode, fetching, look
+from kairo_team.durable.codec import CorruptRecord, decode, decode_loaded, fetching, look
 from kairo_team.durable.connection import Statement, execute
 from kairo_team.durable.event_pages import Said, written_page
 from kairo_team.durable.kept_files import read_file
-from kairo_team.durable.live_requests import take
 from kairo_team.durable.owners import TAKEN_OVER
-from kairo_team.errors import JournalError
+from kairo_team.errors import JournalError, Misuse
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection
-    from kairo_team.durable.live_requests import LiveRequest, Obey
+    from kairo_team.engine.records.run_handle import RunControl
     from kairo_team.events import Event
 
 Kind = TypeVar("Kind")
 Result = TypeVar("Result")
 Post = Callable[[Callable[[], object]], object]
 """Calls a function, in another thread if necessary."""
+Obey = Callable[[Callable[["RunControl"], object], Callable[[str], object]], object]
+"""Applies a request to a run, from any thread, and passes the answer on: "", or why nothing was done."""
 
 _MOST_AT_ONCE: Final = 2_000
 """Most entries in one transaction."""
@@ -52,12 +57,10 @@ _FOR_SESSION: Final = (
     " FROM run WHERE run_id = ?"
 )
 """What other processes want of a session's run."""
+_MAY: Final = frozenset({"cancel_task", "top_up_run", "steer"})
+"""The methods of `RunControl` that a request may name: other programs may write to the database."""
 
 _logger = logging.getLogger("kairo_team")
-
-
-def _call(function: Callable[[], object]) -> object:
-    return function()
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +104,7 @@ class _Entry:
     sync: bool = False
     """Whether the entry must reach the disk itself, not only the operating system."""
     wake: Callable[[], object] | None = None
-    post: Post = _call
+    post: Post = operator.call
     """Calls `wake` in the waiter's event loop."""
     progress: tuple[float, int] = (0.0, 0)
     """The session's progress when it made the entry: events up to this number are written with it."""
@@ -116,6 +119,8 @@ class Database(ABC):
 
     is_over: ClassVar[str] = "call.epoch != run.epoch"
     """SQL condition on tables `call` and `run`: the session of the call records nothing more."""
+    owners: ClassVar[str] = "owner"
+    """The table of the processes that have runs."""
     own_calls: ClassVar[str] = ""
     """SQL to append to a condition on table `call`: only calls of the run's own session, not of its units."""
     rest: ClassVar[float | None] = None
@@ -377,15 +382,15 @@ class Database(ABC):
                 on_cancel, session.on_cancel = session.on_cancel, None
                 on_cancel(row[1])
             if row[2] and session.on_request is not None:
-                for request in take(connection, session.run_id, session.epoch):
-                    session.on_request(request.apply, partial(self._answer, session, request))
+                for request_id, body in _take_requests(connection, session):
+                    session.on_request(partial(_apply, body), partial(self._answer, session, request_id))
             # An entry without statements still writes the progress and the events. A session may have left meanwhile.
             if session in self._sessions:
                 self.put(session, ())
 
-    def _answer(self, session: Writing, request: LiveRequest, problem: str) -> None:
-        """Answer a request; the records that the run made for it are written first."""
-        self.put(session, [request.answered(problem)])
+    def _answer(self, session: Writing, request_id: str, problem: str) -> None:
+        """Answer a request: why nothing was done, or ""; the records that the run made for it are written first."""
+        self.put(session, [("UPDATE request SET answer = ? WHERE id = ?", (problem, request_id))])
 
     def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
         """Write all entries in one transaction, except entries of sessions that no longer own their run."""
@@ -408,7 +413,7 @@ class Database(ABC):
     def _write_all(
         self, connection: Connection, entries: Sequence[_Entry], reached: Mapping[Writing, tuple[float, int]]
     ) -> None:
-        owned = {session for session in reached if self._owns(connection, session)}
+        owned = {one for one in reached if not self._is_lost(connection, one, self.epoch_row(connection, one))}
         for entry in entries:
             if entry.session in owned:
                 for statement in entry.statements:
@@ -431,9 +436,6 @@ class Database(ABC):
         sql = "UPDATE run SET active = ?, seq = CASE WHEN seq < ? THEN ? ELSE seq END, updated_at = ? WHERE run_id = ?"
         connection.execute(sql, (seconds, seq, seq, time.time(), session.run_id))
 
-    def _owns(self, connection: Connection, session: Writing) -> bool:
-        return not self._is_lost(connection, session, self.epoch_row(connection, session))
-
     def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
         """Return the epoch of a session's run and keep it until the transaction ends; None if the run is gone."""
         row: tuple[Any, ...] | None
@@ -446,19 +448,33 @@ class Database(ABC):
             return False
         if session.lost is None:
             # Another epoch is another session, which may have ended the run since.
-            why = _why_lost(connection, session.run_id) if row is None else TAKEN_OVER
+            why = TAKEN_OVER
+            if row is None:
+                found = connection.execute("SELECT state FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
+                if found is None:
+                    why = "the run was forgotten"
+                elif found[0] in ENDED:
+                    why = f"the run has ended: {found[0]}"
             session.lost = why
             self.leave(session)
             self._tell_lost(session, why)
         return True
 
 
-def _why_lost(connection: Connection, run_id: str) -> str:
-    """Return why a session of a run may write nothing more."""
-    row = connection.execute("SELECT state FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        return "the run was forgotten"
-    return f"the run has ended: {row[0]}" if row[0] in ENDED else TAKEN_OVER
+def _take_requests(connection: Connection, session: Writing) -> list[tuple[str, str]]:
+    """Return id and body of the open requests to a session, the oldest first; from now on they count as taken."""
+    sql = "SELECT id, body FROM request WHERE run_id = ? AND epoch = ? AND taken = 0 ORDER BY asked_at, id"
+    rows = connection.execute(sql, (session.run_id, session.epoch)).fetchall()
+    mark = "UPDATE request SET taken = 1 WHERE id = ? AND taken = 0"
+    return [(row[0], row[1]) for row in rows if connection.execute(mark, (row[0],)).rowcount]
+
+
+def _apply(body: str, control: RunControl) -> None:
+    """Do what a request asks of a run; raises what the run raises."""
+    name, *arguments = decode_loaded(body)
+    if name not in _MAY:
+        raise Misuse(f"a run knows no request {name!r}")
+    getattr(control, name)(*arguments)
 
 
 def _wake(entries: Iterable[_Entry]) -> None:

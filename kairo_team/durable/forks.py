@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.durable.connection import Connection, execute, insert, key_of
 from kairo_team.durable.kept_files import copy_files, encode_for
@@ -132,8 +132,8 @@ class _Point:
     seq: float = math.inf
     """The number of the last event that stays."""
 
-    def keeps(self, key: str, seq: int, body: str | None = None) -> bool:
-        """Return whether a step stays; `body` is the place of the task body that recorded it."""
+    def keeps(self, key: str, seq: int = 0, body: str | None = None) -> bool:
+        """Return whether a step stays, recorded after event `seq`; `body` is the place of the task body that did it."""
         if seq > self.seq or _OF_THE_END.fullmatch(key):
             return False
         if any(re.search(rf"(?:^|:){one}(?::|$)", key) for one in self.changes):
@@ -141,15 +141,16 @@ class _Point:
         found = _OF_A_TASK.search(key) or _OF_A_TASK.search(body or "")
         return found is None or found[1] not in self.left_out
 
-    @property
-    def inside(self) -> _Point:
-        """The same point of a run inside a task that stays."""
-        return replace(self, left_out=(), changes=())
 
+class _Change(NamedTuple):
+    """A change of the plan."""
 
-_Change = tuple[str, tuple[str, ...], Collection[str]]
-"""A change of the plan: the id of the task that made it (or ""), its keys, and the ids of the tasks that it added or
-replaced."""
+    by: str
+    """The id of the task that made it, or ""."""
+    key: str
+    """The key of its step."""
+    tasks: Collection[str]
+    """The ids of the tasks that it added or replaced."""
 
 
 class _PlanAsRecorded:
@@ -165,12 +166,12 @@ class _PlanAsRecorded:
                 self._take(made.tasks)
         for key, made in steps.items():
             if isinstance(made, Added):
-                self._grown.append((made.by or "", (key,), self._take(made.tasks)))
+                self._grown.append(_Change(made.by or "", key, self._take(made.tasks)))
         for key, made in steps.items():
             # The last: its graph repeats the tasks that were added, which are new only in `Added`.
             if isinstance(made, Replan) and made.graph is not None:
                 new = self._take(made.graph.tasks)
-                self._grown.append((made.failing, (key,), {*new, *made.replaced}))
+                self._grown.append(_Change(made.failing, key, {*new, *made.replaced}))
 
     def _take(self, tasks: Iterable[Task]) -> Collection[str]:
         """Add tasks; return the ids of the new ones."""
@@ -190,9 +191,14 @@ class _PlanAsRecorded:
             left_out |= {one.id for one in self.tasks.values() if not reached.isdisjoint(one.depends_on)}
             left_out |= self._later_rounds(reached)
             decided = self._decided_again(task_id, left_out)
-            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in decided))
-        gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_again(by, tasks, left_out)]
-        changes = [re.escape(key) for keys in (*gone, *(one[1] for one in decided)) for key in keys]
+            left_out.update(*(one.tasks for one in self._grown if one.by in left_out), *(one.tasks for one in decided))
+        gone = [one.key for one in decided]
+        for by, key, tasks in self._grown:
+            # A map or loop that stays must grow again if all tasks that it added are left out.
+            is_emptied = by in self.tasks and self.tasks[by].grows and tasks and left_out.issuperset(tasks)
+            if by in left_out or is_emptied:
+                gone.append(key)
+        changes = [*map(re.escape, gone)]
         changes += [rf"until:\d+:{re.escape(name)}" for name in self._holders(left_out)]
         return _Point(left_out, changes)
 
@@ -200,15 +206,11 @@ class _PlanAsRecorded:
         """Return a coordinator's own additions to the plan, from the first one that depends on what is left out."""
         # An addition depends on what is left out if all its tasks are left out. One that contains the task itself was
         # decided before the fork's point.
-        between = [one for one in self._grown if not one[0]]
+        between = [one for one in self._grown if not one.by]
         for place, (_, _, tasks) in enumerate(between):
             if tasks and task_id not in tasks and all(one in left_out for one in tasks):
                 return between[place:]
         return ()
-
-    def _grows_again(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
-        """Return whether a map or loop that stays must grow again, because all tasks that it added are left out."""
-        return by in self.tasks and self.tasks[by].grows and bool(tasks) and set(tasks) <= set(left_out)
 
     def _holders(self, ids: Iterable[str]) -> set[str]:
         """Return the maps and loops that contain these tasks, at any depth."""
@@ -259,18 +261,22 @@ def _copy_run(
     _copy_steps(connection, run_id, new_id, point, read)
     copy_files(connection, run_id, new_id)
     for one in connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
-        _copy_call(connection, one, new_id, point)
+        if one["seq"] > point.seq or not point.keeps(one["step"]):
+            continue
+        made: dict[str, object] = {"run_id": new_id, "copied": 1}
+        if one["state"] != "sent" and one["ended_seq"] > point.seq:  # it was under way at the point
+            if one["what"] == "model":  # the fork calls the model again
+                continue
+            # A tool call becomes a call in doubt.
+            made |= {"state": "sent", "prompt": 0, "completion": 0, "picos": 0, "ended_at": None, "ended_seq": None}
+        _copy(connection, "call", one, made)
     for inner in connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall():
         begun = connection.execute("SELECT min(seq) FROM step WHERE run_id = ?", (inner["run_id"],)).fetchone()[0]
-        if begun is not None and begun <= point.seq and _keeps_place(point, inner["parent_step"]):
+        if begun is not None and begun <= point.seq and point.keeps(inner["parent_step"]):
             name = inner["run_id"].removeprefix(run_id)
             inner_id = f"{new_id}{name}" if name != inner["run_id"] else f"{new_id}.{name}"
-            _copy_run(connection, inner, inner_id, point.inside, {"parent": new_id}, read)
-
-
-def _keeps_place(point: _Point, step: str) -> bool:
-    """Return whether records of a step stay, apart from their event numbers."""
-    return point.keeps(step, 0)
+            # The task of this run stays, so only later events are left out.
+            _copy_run(connection, inner, inner_id, _Point(seq=point.seq), {"parent": new_id}, read)
 
 
 def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point, read: Callable[[str], object]) -> None:
@@ -296,18 +302,6 @@ def _cut_by_the_end(steps: Mapping[str, object]) -> Collection[str]:
             if f"cut:{plan}:{task_id}" in steps:
                 cut[plan, task_id] = max(number, cut.get((plan, task_id), 0))
     return {f"{kind}:{plan}:{name}:{last}" for (plan, name), last in cut.items() for kind in ("attempt", "review")}
-
-
-def _copy_call(connection: Connection, row: Any, new_id: str, point: _Point) -> None:
-    """Copy a call that stays; a tool call that was under way at the point becomes a call in doubt."""
-    if row["seq"] > point.seq or not _keeps_place(point, row["step"]):
-        return
-    values: dict[str, object] = {"run_id": new_id, "copied": 1}
-    if row["state"] != "sent" and row["ended_seq"] > point.seq:
-        if row["what"] == "model":  # the fork calls the model again
-            return
-        values |= {"state": "sent", "prompt": 0, "completion": 0, "picos": 0, "ended_at": None, "ended_seq": None}
-    _copy(connection, "call", row, values)
 
 
 def _copy(connection: Connection, table: str, row: Any, values: Mapping[str, object]) -> None:

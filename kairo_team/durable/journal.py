@@ -147,25 +147,17 @@ class SqliteFile(Database):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             with closing(self._connect()) as connection:
-                self._check(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                found = read_format(connection, self.path)
+                found.check(self.path)
+                _check_log(connection, found, self.path)
+                if found.is_old:
+                    migrate(connection, found, FILE_STEPS, self._version)
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    connection.execute(f"PRAGMA user_version = {FORMAT}")
+                connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise JournalError(self.path, f"it cannot be opened: {error}") from error
-
-    @property
-    def _log(self) -> Path:
-        """SQLite's write-ahead log, next to the file."""
-        return Path(f"{self.path}-wal")
-
-    def _check(self, connection: SqliteConnection) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        found = read_format(connection, self.path)
-        found.check(self.path)
-        _check_log(connection, found, self.path)
-        if found.is_old:
-            migrate(connection, found, FILE_STEPS, self._version)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-        connection.execute("COMMIT")
 
     @property
     def _number_of_file(self) -> str:
@@ -298,7 +290,7 @@ class SqliteFile(Database):
             raise JournalError(self.path, f"it cannot be written: {error}") from error
 
     def _begin(self, connection: Connection, *, sync: bool) -> bool:
-        if connection is not self._writer or self._log.stat().st_size > _LOG_BYTES:
+        if connection is not self._writer or Path(f"{self.path}-wal").stat().st_size > _LOG_BYTES:
             self._writer = connection
             self._fold_log(connection)
         if self._sync == "full":
@@ -416,13 +408,6 @@ class SqliteJournal(SqlJournal):
     def _is_alive(self, connection: Connection, owner: str) -> bool:
         found = connection.execute("SELECT 1 FROM owner WHERE id = ?", (owner,)).fetchone()
         return found is not None and is_alive(self.path, owner)
-
-    def _has_died(self, connection: Connection, owner: str) -> bool:
-        return not self._is_alive(connection, owner)
-
-    def _describe_owner(self, connection: Connection, owner: str) -> str:
-        found = connection.execute("SELECT * FROM owner WHERE id = ?", (owner,)).fetchone()
-        return f"process {found['pid']} on {found['host']}" if found else "another process"
 
     def __repr__(self) -> str:
         return f"SqliteJournal({str(self.path)!r})"

@@ -1,4 +1,4 @@
-"""Files and long texts in the database of a journal: each content once, until no run needs it."""
+"""Values with their files and long texts, which a journal keeps apart: each content once, until no run needs it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,30 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kairo_team.durable.codec import LongText, encode_apart, texts_of
+from kairo_team.durable.codec import LongText, NotRecordable, encode_apart, texts_of
+from kairo_team.durable.value_classes import Refusal, check_type
+from kairo_team.errors import Misuse
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Connection, Statement
     from kairo_team.files import File
+    from kairo_team.team import Team, TeamExecutionRequest
+
+
+def encode_request(request: TeamExecutionRequest, team: Team) -> tuple[str, list[File | LongText]]:
+    """Return a request as JSON without its long texts and files, and these; see `encode_apart`.
+
+    Raises `Misuse` if the request, or a value of one of the team's output types, cannot be written.
+    """
+    for name, kind in team.output_types.items():
+        try:
+            check_type(kind)
+        except Refusal as refusal:
+            raise Misuse(f"output type {name!r} cannot be recorded: {refusal.problem}") from None
+    try:
+        return encode_apart(request)
+    except NotRecordable as error:
+        raise Misuse(f"the request cannot be recorded: {error}") from None
 
 
 def encode_for(run_id: str, value: object, kept: set[str] | None = None) -> tuple[str, list[Statement]]:
@@ -24,15 +43,11 @@ def encode_for(run_id: str, value: object, kept: set[str] | None = None) -> tupl
     if kept is not None:
         apart = [one for one in apart if one.digest not in kept]
         kept.update(one.digest for one in apart)
-    return written, [keeping(run_id, apart)] if apart else []
+    return written, [partial(keep, run_id, apart)] if apart else []
 
 
-def keeping(run_id: str, apart: Iterable[File | LongText]) -> Statement:
-    """Return the statement that keeps files and long texts for a run."""
-    return partial(_keep, run_id, tuple(apart))
-
-
-def _keep(run_id: str, apart: Iterable[File | LongText], connection: Connection) -> None:
+def keep(run_id: str, apart: Iterable[File | LongText], connection: Connection) -> None:
+    """Keep files and long texts for a run."""
     for one in apart:
         here = (run_id, one.digest)
         if connection.execute("SELECT 1 FROM run_file WHERE run_id = ? AND digest = ?", here).fetchone():

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.durable.postgres_database import connect_to
@@ -20,8 +21,8 @@ _logger = logging.getLogger("kairo_team")
 Tick = Callable[["PostgresConnection"], object]
 _AGAIN: Final = 0.2
 """Most seconds between two attempts to connect."""
-_LEAST_IDLE: Final = 5000
-"""Minimum milliseconds of silence after which the server ends the session; enough for a busy machine."""
+LEAST_IDLE: Final = 5000
+"""Minimum milliseconds of silence after which the server ends a session, with its locks; enough for a busy machine."""
 
 
 class Line:
@@ -111,26 +112,27 @@ class Line:
     # ------------------------------------------------------------------ the thread
 
     def _serve(self) -> None:
-        assert self._wake_here is not None
+        wake = self._wake_here
+        assert wake is not None
         assert self._wake_there is not None
-        with self._wake_here, self._wake_there:
+        with wake, self._wake_there:
             while not self._ends.is_set():
                 try:
                     with connect_to(self._url, "line") as connection, selectors.DefaultSelector() as selector:
-                        selector.register(self._wake_here, selectors.EVENT_READ)
+                        selector.register(wake, selectors.EVENT_READ)
                         selector.register(connection.raw.fileno(), selectors.EVENT_READ)
-                        self._attend(connection, selector)
+                        self._attend(connection, selector, wake)
                 except Exception as error:  # noqa: BLE001 - whatever the error is, it tries again
                     _logger.debug("a process has no connection for its heartbeat: %s", type(error).__name__)
                     self._ends.wait(min(_AGAIN, self._interval / 5))
 
-    def _attend(self, connection: PostgresConnection, selector: selectors.BaseSelector) -> None:
+    def _attend(self, connection: PostgresConnection, selector: selectors.BaseSelector, wake: socket.socket) -> None:
         milliseconds = int(4000 * self._interval) + 1
         # A database that hangs must not hold up the heartbeat for long. The server ends the session of a process that
         # is stopped or has lost the network, with its locks. Heartbeats need not reach the disk.
         connection.execute(
             f"SET statement_timeout = {milliseconds}; SET synchronous_commit = off;"
-            f" SET idle_session_timeout = {max(_LEAST_IDLE, int(6000 * self._interval))}"
+            f" SET idle_session_timeout = {max(LEAST_IDLE, int(6000 * self._interval))}"
         )
         self._opened(connection)
         heard: frozenset[str] = frozenset()
@@ -147,7 +149,8 @@ class Line:
             # Before the wait: a notification that came with the answer to a statement wakes no `select`.
             self._call_listeners({one.channel for one in connection.raw.notifies(timeout=0)})
             selector.select(max(0.0, due - time.monotonic()))
-            self._empty()
+            with suppress(BlockingIOError):  # the time was over
+                wake.recv(4096)
 
     def _listen(self, connection: PostgresConnection, heard: frozenset[str]) -> frozenset[str]:
         """Listen on the channels that have listeners, and on no others; return them."""
@@ -163,11 +166,3 @@ class Line:
         for channel, call in self._listeners:
             if channel in channels:
                 call()
-
-    def _empty(self) -> None:
-        """Take the wake-ups out of their socket."""
-        assert self._wake_here is not None
-        try:
-            self._wake_here.recv(4096)
-        except BlockingIOError:
-            return

@@ -20,10 +20,9 @@ from kairo_team.durable.codec import outline
 from kairo_team.durable.connection import NOW, Connection, Statement, execute
 from kairo_team.durable.database import Writing
 from kairo_team.durable.event_pages import written_page
-from kairo_team.durable.kept_files import keeping
+from kairo_team.durable.kept_files import encode_request, keep
 from kairo_team.durable.postgres_database import PostgresConnection, PostgresDatabase
 from kairo_team.durable.processes import Process, check_not_dead, has_died, is_alive
-from kairo_team.durable.requests import encode_request
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.sql_run_journal import SqlRunJournal
 from kairo_team.engine.records.recovery import RunAccount
@@ -197,10 +196,6 @@ class PostgresJournal(SqlJournal):
     def _has_died(self, connection: Connection, owner: str) -> bool:
         return has_died(connection, owner, self.beat)
 
-    def _describe_owner(self, connection: Connection, owner: str) -> str:
-        found = connection.execute("SELECT pid, host FROM process WHERE id = ?", (owner,)).fetchone()
-        return f"process {found['pid']} on {found['host']}" if found else "another process"
-
     def _lock_run(self, connection: Connection, run_id: str) -> None:
         connection.execute("SELECT FROM run WHERE run_id = ? FOR UPDATE", (run_id,))
 
@@ -283,7 +278,7 @@ class PostgresJournal(SqlJournal):
         with self.database.writing() as connection:
             columns = {"request": written, "owner": "", "state": "queued", "epoch": 0}
             self._insert_run(connection, request, team, digests, columns)
-            execute(connection, keeping(request.run_id, files))
+            keep(request.run_id, files, connection)
             if (charged := account or self.account) is not None:
                 accounts.begin(connection, request, charged, 0)
             for statement in also:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team._util.database_url import SCHEMA, lock_in, split_schema
 from kairo_team.durable.codec import decode_loaded
-from kairo_team.durable.connection import NOW
+from kairo_team.durable.connection import NOW, readable
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.formats import FORMAT, POSTGRES_STEPS, Format, format_of, migrate
 from kairo_team.durable.kept_files import its_texts
-from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
 
@@ -243,6 +242,7 @@ class PostgresDatabase(Database):
         " WHERE unit.id = call.unit AND unit.fence = call.fence AND unit.state = 'taken'))"
     )
 
+    owners = "process"
     own_calls = " AND unit = ''"
     rest = 10.0
 
@@ -264,7 +264,13 @@ class PostgresDatabase(Database):
         self._schema = split_schema(url)[1]
         self._lock = lock_in(self._schema, _LOCK)
         super().__init__(place)
-        self.connection_errors = _connection_errors()
+        library = _psycopg()
+        self.connection_errors: tuple[type[Exception], ...] = (
+            library.OperationalError,
+            library.InterfaceError,
+            library.InternalError,  # psycopg's word for a reply that comes after the last message of a server
+            library.errors.IdleInTransactionSessionTimeout,
+        )
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
@@ -535,11 +541,3 @@ class PostgresDatabase(Database):
         with suppress(IndexError):  # another thread was first
             while self._idle:
                 self._idle.pop()[0].close()
-
-
-def _connection_errors() -> tuple[type[Exception], ...]:
-    import psycopg
-
-    # An internal error is psycopg's word for a reply that comes after the last message of a server.
-    names = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-    return (*names, psycopg.errors.IdleInTransactionSessionTimeout)

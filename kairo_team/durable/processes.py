@@ -210,16 +210,12 @@ class Observer:
             process: before if (before := seen[process]) is not None and before[0] == beats else (beats, now)
             for process, beats, *_ in rows
         }
-        return [
-            process
-            for process, _, lock, beat in rows
-            if self._is_late(connection, lock, now - self._seen[process][1], max(beat, self._beat))
-        ]
-
-    def _is_late(self, connection: Connection, lock: int, since: float, beat: float) -> bool:
-        if since >= LATE * beat:
-            return True
-        return since >= 1.5 * beat and not has_connection(connection, lock)
+        late: list[str] = []
+        for process, _, lock, own_beat in rows:
+            since, beat = now - self._seen[process][1], max(own_beat, self._beat)
+            if since >= LATE * beat or (since >= 1.5 * beat and not has_connection(connection, lock)):
+                late.append(process)
+        return late
 
 
 def has_connection(connection: Connection, lock: int) -> bool:

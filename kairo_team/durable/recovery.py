@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, outline
 from kairo_team.durable.connection import key_of
@@ -18,7 +18,7 @@ from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, Re
 
 if TYPE_CHECKING:
     from kairo_team.contracts import RunJournal
-    from kairo_team.durable.connection import Connection, Rows, Statement
+    from kairo_team.durable.connection import Connection, Statement
     from kairo_team.durable.database import Database
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
@@ -33,8 +33,9 @@ WITH RECURSIVE inside(run_id) AS
  (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
 SELECT run_id FROM inside
 """
+_UNDER_WAY: Final = "CASE WHEN call.state = 'sent' AND NOT ({over}) THEN 1 ELSE 0 END AS under_way"
 _CALLS_INSIDE: Final = f"""
-SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
+SELECT call.*, {_UNDER_WAY}
 FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}){{unended}} ORDER BY call.id
 """
 _CALL_SUMS: Final = f"""
@@ -45,7 +46,7 @@ SELECT what, name, count(*) AS calls, sum(in_doubt) AS in_doubt, sum(under_way) 
  sum(CASE WHEN what = 'tool' AND state != 'unsent' AND under_way = 0 THEN 1 ELSE 0 END) AS tool_calls
 FROM (
  SELECT call.*, CASE WHEN call.state = 'sent' AND ({{over}}) THEN 1 ELSE 0 END AS in_doubt,
-  CASE WHEN call.state = 'sent' AND NOT ({{over}}) THEN 1 ELSE 0 END AS under_way
+  {_UNDER_WAY}
  FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE})
 ) AS told GROUP BY what, name ORDER BY what, calls DESC, name
 """
@@ -73,21 +74,19 @@ def steps_of(
     """
     steps: dict[str, object] = {}
     sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
-    found = connection.execute(sql, (run_id, len(prefix), prefix)) if of is None else _rows_of(connection, run_id, of)
-    for row in found:
+    values: Sequence[Any] = (run_id, len(prefix), prefix)
+    if of is not None:
+        # The step's calls, replies, prompts and people's decisions; each part can use the index of keys.
+        begins = (f"call:{of}", f"said:{of}", f"human:{of.partition(':')[2]}")
+        part = "SELECT id, key, value FROM step WHERE run_id = ? AND key > ? AND key < ?"
+        sql = f"{' UNION ALL '.join([part] * len(begins))} ORDER BY id"
+        values = [one for begin in begins for one in (run_id, f"{begin}:", f"{begin};")]  # a semicolon follows a colon
+    for row in connection.execute(sql, values):
         try:
             steps[key_of(row["key"])] = read(row["value"])
         except CorruptRecord as error:
             raise CorruptRecord(f"step {row['key']!r} of run {run_id!r} cannot be read: {error}") from error
     return steps
-
-
-def _rows_of(connection: Connection, run_id: str, step: str) -> Rows:
-    """Return the records made within a step: its calls, its member's replies and prompts, and people's decisions."""
-    begins = (f"call:{step}", f"said:{step}", f"human:{step.partition(':')[2]}")
-    one = "SELECT id, key, value FROM step WHERE run_id = ? AND key > ? AND key < ?"  # each can use the index of keys
-    values = [(run_id, f"{begin}:", f"{begin};") for begin in begins]  # a semicolon follows a colon
-    return connection.execute(f"{' UNION ALL '.join([one] * len(begins))} ORDER BY id", [*chain(*values)])
 
 
 def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str]:
@@ -116,8 +115,16 @@ def call_sums(connection: Connection, run_id: str, over: str) -> list[Any]:
 
 def run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
     """Return a run by its row and state; `over` as in `calls_inside`. Raises `CorruptRecord`, which names the run."""
+    times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
     try:
-        return _run_of(connection, row, state, over)
+        source: Any = json.loads(row["source"])
+        if not is_mapping(source) or not all(isinstance(one, str) for one in source.values()):
+            raise CorruptRecord(f"its source is {source!r:.80}, not an object of strings")
+        spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
+        if over != ALL_OVER:
+            calls = calls_inside(connection, row["run_id"], over, unended=True)
+            held = sum((one.held for one in calls), NO_USAGE)
+        return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times, held)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise CorruptRecord(f"run {row['run_id']!r}: {error}") from error
 
@@ -128,18 +135,6 @@ def unread_run(row: Any, state: str, problem: CorruptRecord) -> RecordedRun:
     return RecordedRun(
         row["run_id"], row["team"], row["goal"], state, row["parent"], {}, NO_USAGE, *times, problem=str(problem)
     )
-
-
-def _run_of(connection: Connection, row: Any, state: str, over: str) -> RecordedRun:
-    source: Any = json.loads(row["source"])
-    if not isinstance(source, dict) or not all(isinstance(one, str) for one in cast("dict[str, Any]", source).values()):
-        raise CorruptRecord(f"its source is {source!r:.80}, not an object of strings")
-    spent, held = usage_of(connection, row["run_id"], over), NO_USAGE
-    if over != ALL_OVER:
-        calls = calls_inside(connection, row["run_id"], over, unended=True)
-        held = sum((one.held for one in calls), NO_USAGE)
-    times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
-    return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times, held)
 
 
 def call_of(row: Any) -> RecordedCall:
@@ -230,15 +225,22 @@ def usage_of(connection: Connection, run_id: str, over: str = ALL_OVER) -> Usage
 
 def recovered(connection: Connection, row: Any, journal: RunJournal, read: Callable[[str], object]) -> RecoveredRun:
     """Return the records of a run, by its row."""
-    parent = row["parent"]
+    sql = "SELECT * FROM question WHERE run_id = ? ORDER BY asked_at, id"
+    questions = [
+        RecordedQuestion(
+            cast("HumanRequest", outline(one["body"])),
+            None if one["decision"] is None else cast("HumanDecision", outline(one["decision"])),
+        )
+        for one in connection.execute(sql, (row["run_id"],))
+    ]
     return RecoveredRun(
         request=cast("TeamExecutionRequest", read(row["request"])),
-        place=None if parent is None else place_of_row(row),
+        place=None if row["parent"] is None else place_of_row(row),
         seconds=row["active"],
         seq=row["seq"],
         steps=dict(journal.records),
         calls=calls_of(connection, row["run_id"]),
-        questions=_questions_of(connection, row["run_id"]),
+        questions=questions,
         journal=journal,
         state=row["state"],
     )
@@ -255,18 +257,7 @@ def calls_of(
     """Return a run's own calls, or only the calls of one step, in the order of sending; `over` as in `calls_inside`."""
     of_step, values = ("", (run_id,)) if step is None else (" AND step = ?", (run_id, step))
     sql = (
-        f"SELECT call.*, CASE WHEN call.state = 'sent' AND NOT ({over}) THEN 1 ELSE 0 END AS under_way"
+        f"SELECT call.*, {_UNDER_WAY.format(over=over)}"
         f" FROM call JOIN run USING (run_id) WHERE run_id = ?{of_step} ORDER BY call.id"
     )
     return tuple(map(call_of, connection.execute(sql, values)))
-
-
-def _questions_of(connection: Connection, run_id: str) -> tuple[RecordedQuestion, ...]:
-    rows = connection.execute("SELECT * FROM question WHERE run_id = ? ORDER BY asked_at, id", (run_id,))
-    return tuple(
-        RecordedQuestion(
-            cast("HumanRequest", outline(row["body"])),
-            None if row["decision"] is None else cast("HumanDecision", outline(row["decision"])),
-        )
-        for row in rows
-    )

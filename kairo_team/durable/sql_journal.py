@@ -7,19 +7,19 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kairo_team._util.masking import masked
 from kairo_team.budget import NO_USAGE, Budget
-from kairo_team.durable import accounts, forks, live_requests, recovery
+from kairo_team.durable import accounts, forks, recovery
 from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
-from kairo_team.durable.connection import Connection, execute, insert
+from kairo_team.durable.connection import Connection, execute, insert, readable
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.event_pages import read_rows
-from kairo_team.durable.kept_files import keeping
+from kairo_team.durable.kept_files import encode_request, keep
 from kairo_team.durable.owners import TAKEN_OVER
-from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _UNCHANGED: Final = Budget()
+_LOOK: Final = 0.2
+"""Seconds between two looks for the answer to a request."""
 
 
 class SqlJournal(ABC):
@@ -79,13 +81,15 @@ class SqlJournal(ABC):
     def _is_alive(self, connection: Connection, owner: str) -> bool:
         """Return whether the process that owns a run lives."""
 
-    @abstractmethod
     def _has_died(self, connection: Connection, owner: str) -> bool:
         """Return whether the owner's process is certainly gone; if so, it can record nothing more."""
+        return not self._is_alive(connection, owner)
 
-    @abstractmethod
     def _describe_owner(self, connection: Connection, owner: str) -> str:
         """Name the process that has a run: `process 12 on host`."""
+        sql = f"SELECT pid, host FROM {self.database.owners} WHERE id = ?"
+        found = connection.execute(sql, (owner,)).fetchone()
+        return f"process {found['pid']} on {found['host']}" if found else "another process"
 
     def _delete_owners(self, connection: Connection) -> None:  # noqa: B027 - not every kind has any
         """Delete owners without running runs whose process is gone."""
@@ -237,14 +241,14 @@ class SqlJournal(ABC):
         Waits at most `patience` seconds for the run's answer. Raises `RunNotFound`, `RunFinished`, and `Misuse` if the
         run refuses, does not answer, or waits without a process.
         """
-        live_requests.ask(self, run_id, patience, "cancel_task", task_id, masked(reason))
+        self._request(run_id, patience, "cancel_task", task_id, masked(reason))
 
     def top_up(self, run_id: str, budget: Budget, *, by: str = "", patience: float = 30.0) -> None:
         """Raise the limits of a run that another process, or another thread, has at work; see `Run.top_up`.
 
         Waits and raises as `cancel_task` does.
         """
-        live_requests.ask(self, run_id, patience, "top_up_run", budget, by)
+        self._request(run_id, patience, "top_up_run", budget, by)
 
     def steer(
         self, run_id: str, directive: str, task_id: str | None = None, *, by: str = "", patience: float = 30.0
@@ -253,13 +257,45 @@ class SqlJournal(ABC):
 
         Waits and raises as `cancel_task` does.
         """
-        live_requests.ask(self, run_id, patience, "steer", directive, task_id, by)
+        self._request(run_id, patience, "steer", directive, task_id, by)
+
+    def _request(self, run_id: str, patience: float, name: str, *arguments: Any) -> None:
+        """Have a run call one of its methods in its process, and wait for the answer.
+
+        Raises `RunNotFound`, `RunFinished`, and `Misuse` if the run refuses, is not at work, or gives no answer within
+        `patience` seconds.
+        """
+        request_id, body = uuid.uuid4().hex, encode((name, *arguments))
+        self.put_request(request_id, run_id, body)
+        end, state, answer = time.monotonic() + patience, "running", None
+        try:
+            while answer is None and state == "running" and time.monotonic() < end:
+                time.sleep(_LOOK)
+                state, answer = self.request_answer(request_id, run_id)
+        except BaseException:  # also Ctrl-C: a request without a reader is not left behind
+            with suppress(JournalError):
+                self.withdraw_request(request_id)
+            raise
+        taken, last = self.withdraw_request(request_id)
+        answer = last if answer is None else answer
+        if answer is None:
+            why = f"it is {state}" if state != "running" else f"its process did not answer within {patience:g} s"
+            raise Misuse(
+                f"run {run_id!r}: {why}, and " + ("may have done what was asked" if taken else "nothing was changed")
+            )
+        if answer:
+            raise Misuse(answer)
 
     def put_request(self, request_id: str, run_id: str, body: str) -> None:
         """Record a request to the session that has a run; raises `RunFinished` or `Misuse` if none has it."""
         with self.database.writing() as connection:
             row = self._row(connection, run_id)
-            live_requests.check_at_work(run_id, self.state_of(connection, row))
+            state = self.state_of(connection, row)
+            if state in ENDED:
+                raise RunFinished(run_id, state)
+            if state != "running":
+                first = "wait until it begins" if state == "queued" else "resume it first"
+                raise Misuse(f"run {run_id!r} is {state}, and no process has it: {first}")
             # The epoch is the session's: a session that begins later does not take the request.
             sql = (
                 "INSERT INTO request (id, run_id, epoch, body, asked_at) VALUES (?, ?, ?, ?, ?)"
@@ -409,7 +445,7 @@ class SqlJournal(ABC):
                 self._check_around(connection, place.run_id, owner)
             columns = {"request": written, "owner": owner, "state": "running", "epoch": 1, **within}
             self._insert_run(connection, request, team, digests, columns)
-            execute(connection, keeping(request.run_id, files))
+            keep(request.run_id, files, connection)
             if place is None and self.account is not None:
                 self._settle_the_dead(connection)
                 accounts.begin(connection, request, self.account, 1)

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from kairo_team.budget import Budget, Usage, picodollars
+from kairo_team.budget import NO_USAGE, Budget, Usage, picodollars
 from kairo_team.durable import forks, recovery
-from kairo_team.durable.accounts import set_aside, settle_session
+from kairo_team.durable.accounts import set_aside, settle
 from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.durable.connection import column_of
 from kairo_team.durable.kept_files import encode_for
@@ -23,14 +23,11 @@ from kairo_team.results import TeamResult, TeamStatus
 
 if TYPE_CHECKING:
     from kairo_team.durable.connection import Statement
-    from kairo_team.durable.database import Database, Writing
-    from kairo_team.durable.live_requests import Obey
+    from kairo_team.durable.database import Database, Obey, Writing
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
 
 _logger = logging.getLogger("kairo_team")
-
-_NOTHING: Final = Usage()
 
 
 class SqlRunJournal:
@@ -170,7 +167,7 @@ class SqlRunJournal:
             await self.written()
         except BaseException:
             # Also if the session was interrupted meanwhile: else the call would be in doubt, and charged.
-            self._database.put(session, [self._end(number, "unsent", _NOTHING)], after_shut=True)
+            self._database.put(session, [self._end(number, "unsent", NO_USAGE)], after_shut=True)
             raise
         return number
 
@@ -189,10 +186,7 @@ class SqlRunJournal:
         else:
             sql, here = f"{sql} AND unit = ? AND fence = ?", (*here, *self._session.unit)
         charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
-        return (
-            sql,
-            (state, *charged, time.time(), self._number(after_event=True), *here),
-        )
+        return sql, (state, *charged, time.time(), self._number(after_event=True), *here)
 
     async def written(self) -> None:
         """Wait until all records are on disk; raises `JournalError` if they cannot be written."""
@@ -225,7 +219,7 @@ class SqlRunJournal:
         if result.status is not TeamStatus.SUSPENDED:
             ended.append(recovery.closing(self._session.run_id))
         # Settled last, by the usage that the statements before have recorded.
-        self._put(*ended, partial(settle_session, self._session), sync=True)
+        self._put(*ended, partial(settle, run_id=self._session.run_id, epoch=self._session.epoch), sync=True)
         self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:

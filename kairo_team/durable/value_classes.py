@@ -8,7 +8,6 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel
@@ -43,11 +42,12 @@ class Refusal(Exception):
 def library() -> Mapping[str, type]:
     """Return the library's value classes by name."""
     modules = [import_module(f"kairo_team.{name}") for name in _LIBRARY]
-    return {name: member for module in modules for name, member in vars(module).items() if _is_own(member, module)}
-
-
-def _is_own(member: object, module: ModuleType) -> bool:
-    return isinstance(member, type) and member.__module__ == module.__name__ and _is_value_class(member)
+    return {
+        name: member
+        for module in modules
+        for name, member in vars(module).items()
+        if isinstance(member, type) and member.__module__ == module.__name__ and _is_value_class(member)
+    }
 
 
 def _is_value_class(kind: type[Any]) -> bool:

@@ -74,20 +74,17 @@ def window_at(every: Every, tz: str, at: float) -> tuple[float, float]:
         into = timedelta(minutes=here.minute, seconds=here.second, microseconds=here.microsecond)
         since = here.astimezone(UTC) - into
         return since.timestamp(), (since + timedelta(hours=1)).timestamp()
-    first, after = _days(every, here.date())
-    return _midnight(first, tz), _midnight(after, tz)
-
-
-def _days(every: Every, day: date) -> tuple[date, date]:
-    """Return the first day of a window, and the first day after it."""
+    first = here.date()
     if every == "day":
-        return day, day + timedelta(days=1)
-    if every == "week":
-        monday = day - timedelta(days=day.weekday())
-        return monday, monday + timedelta(days=7)
-    first = day.replace(day=1)
-    # 32 days after its first day, a month is over and the next one is not.
-    return first, (first + timedelta(days=32)).replace(day=1)
+        after = first + timedelta(days=1)
+    elif every == "week":
+        first -= timedelta(days=first.weekday())
+        after = first + timedelta(days=7)
+    else:
+        first = first.replace(day=1)
+        # 32 days after its first day, a month is over and the next one is not.
+        after = (first + timedelta(days=32)).replace(day=1)
+    return _midnight(first, tz), _midnight(after, tz)
 
 
 def _midnight(day: date, tz: str) -> float:

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from kairo_team.constraints import ConstraintReport, ResourceAction, ResourceContext, ResourceValidation, Violation
 from kairo_team.contracts import ResourceConstraint, check_constraints
-from kairo_team.governance.constraint_limits import (
-    WarnAt,
-)
+from kairo_team.governance.constraint_limits import WarnAt
 from kairo_team.governance.plug_ins import Configured, expect, name_of
 from kairo_team.plugin_calls import AWAITED_CALL, problem_of
 from kairo_team.plugins import make

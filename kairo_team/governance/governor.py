@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, final
 
 from kairo_team._util.drawn import drawing
@@ -56,8 +55,6 @@ __all__ = ["Governor", "Reservation"]
 _ONE_LOOP: Final[Units] = (0, 0, 1, 0)
 _ONE_OF_EACH: Final[Units] = (1, 1, 1, 1)
 
-_blank = object.__new__
-
 
 @final
 class Governor:
@@ -107,7 +104,12 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
-            if not (tree.repeats and self._repeats_step()):
+            left = 0
+            if tree.repeats:  # an iteration that repeats recorded calls is counted, and not refused
+                left = tree.repeats.pop(node, 0)
+                if left > 1:
+                    tree.repeats[node] = left - 1
+            if not left:
                 halts.check_begin(node)
             # A claim that is paid at once: an iteration has no time in flight.
             if not node.claim(LOOPS, 1):
@@ -120,14 +122,6 @@ class Governor:
     def repeat_steps(self, count: int) -> None:
         """Do not refuse the next `count` iterations because of spending: they repeat calls that are paid already."""
         self._node.tree.repeats[self._node] = count
-
-    def _repeats_step(self) -> bool:
-        """Return whether the next iteration repeats recorded calls; if so, count it."""
-        repeats = self._node.tree.repeats
-        left = repeats.pop(self._node, 0)
-        if left > 1:
-            repeats[self._node] = left - 1
-        return left > 0
 
     def can_proceed(self) -> None:
         """Check that a call may be made now: call it immediately before.
@@ -252,16 +246,15 @@ class Governor:
         against that budget again. Raises `GovernorClosed` after `close`.
         """
         node = self._node
-        opened = _blank(Governor)
         with node.tree.lock:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
-            opened._node = beside = plant(node.tree, None, name, budget, limits_of(budget))  # noqa: SLF001 - its own kind
+            beside = plant(node.tree, None, name, budget, limits_of(budget))
             node.tree.join(node.tree.beside, node, beside)
             node.children = node.children or {}  # not None: only then does `Node.close` look for shared nodes
             if restored_usage is not None:
                 restore(beside, restored_usage)
-        return opened
+        return _governor_of(beside)
 
     def carve(
         self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None, shared: Governor | None = None
@@ -285,20 +278,17 @@ class Governor:
                 check_within(amounts, limit)
         node = self._node
         tree = node.tree
-        child = _blank(Governor)
         tree.acquire()
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
             if shared is None:
-                child._node = node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
-            else:
-                across = self._across(shared)
-                halts.check(across)
-                child._node = node.carve_under(across, name, budget, limit, amounts)  # noqa: SLF001 - its own kind
+                return _governor_of(node.carve(name, budget, limit, amounts))
+            across = self._across(shared)
+            halts.check(across)
+            return _governor_of(node.carve_under(across, name, budget, limit, amounts))
         finally:
             tree.release()
-        return child
 
     def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
         """Carve a closed child again: its earlier spending, seconds included, counts on it again."""
@@ -350,9 +340,7 @@ class Governor:
             carved = node.carve_under(across, name, budget, limit, guarantee)
         finally:
             tree.release()
-        child = _blank(Governor)
-        child._node = carved  # noqa: SLF001 - one of its own kind
-        return child, guarantee
+        return _governor_of(carved), guarantee
 
     def carve_with(
         self, name: str, ceiling: Budget | None, guarantee: Units, *, shared: Governor | None = None
@@ -368,9 +356,7 @@ class Governor:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
             carved = node.carve_under(None if shared is None else self._across(shared), name, budget, limit, guarantee)
-        child = _blank(Governor)
-        child._node = carved  # noqa: SLF001 - one of its own kind
-        return child
+        return _governor_of(carved)
 
     def _across(self, shared: Governor) -> Node:
         """Return the node of a shared governor for a new child. Needs the lock."""
@@ -632,6 +618,13 @@ class Governor:
         return drawing("show_governor")(self)
 
 
+def _governor_of(node: Node) -> Governor:
+    """Return a governor for a node that was made already."""
+    made = object.__new__(Governor)
+    made._node = node  # pyright: ignore[reportPrivateUsage]  # its own kind
+    return made
+
+
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
     """Return the requested amounts in ledger units."""
     if type(tokens) is not int or type(tool_calls) is not int or (tokens | tool_calls) < 0:
@@ -736,12 +729,11 @@ def _remember(node: Node) -> Ended:
 def _write_ended(ended: Ended, path: str) -> BudgetNode:
     """Return a closed node as a value; child values are built when they are read."""
     node, cells, below = ended
-    children = ReadLater(partial(_write_all_ended, node, below, path)) if below else ()
-    return _write(node, cells, path, None, children)
 
+    def write_below() -> tuple[BudgetNode, ...]:
+        return tuple(_write_ended(one, _path_in(node, path, one[0])) for one in below)
 
-def _write_all_ended(node: Node, below: Sequence[Ended], path: str) -> tuple[BudgetNode, ...]:
-    return tuple(_write_ended(ended, _path_in(node, path, ended[0])) for ended in below)
+    return _write(node, cells, path, None, ReadLater(write_below) if below else ())
 
 
 def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children: Sequence[BudgetNode]) -> BudgetNode:

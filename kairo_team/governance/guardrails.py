@@ -83,7 +83,7 @@ class GuardrailChain:
         where only a policy named here is imported. Raises `ValueError` for an unknown name, a bad option, or a
         repeated name or id.
         """
-        return cls(policies_of(config))
+        return cls(_CONFIGURED.make_all(config, _build))
 
     def covers(self, phase: GuardrailPhase) -> bool:
         """Return whether a policy declares this phase."""
@@ -234,18 +234,17 @@ _CONFIGURED: Final = Configured(
 )
 
 
-def policies_of(config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Sequence[GuardrailPolicy]:
-    """Make the configured policies; `ValueError` for an unknown name, a bad option, or a repeated name or id."""
-    return _CONFIGURED.make_all(config, _build)
-
-
 def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
     """Make one configured policy; `phases` and `order` go to the constructor if it takes them."""
     name, options = _CONFIGURED.read(entry)
     own_id: Any = options.pop("id", None) or name
     if not isinstance(own_id, str) or not (own_id.strip() or own_id == name):
         raise ValueError(f"guardrail {name!r}: id must be a non-empty name, not {own_id!r}")
-    phases, order = _phases(own_id, options), options.pop("order", None)
+    given = [options.pop(key) for key in ("phase", "phases") if key in options]
+    if len(given) > 1:
+        raise ValueError(f"guardrail {own_id!r}: 'phase' and 'phases' mean the same: keep one")
+    phases = check_phases(own_id, given[0]) if given else None
+    order = options.pop("order", None)
     # A policy that takes them checks them itself; for any other one `Placed` declares them.
     takes = inspect.signature(find("guardrail", name)).parameters
     if phases is not None and "phases" in takes:
@@ -257,14 +256,6 @@ def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
         return name, policy
     seat = seat_of(policy)
     return own_id, Placed(_moved(seat if own_id == name else seat._replace(name=own_id), phases, order))
-
-
-def _phases(owner: str, options: dict[str, Any]) -> frozenset[GuardrailPhase] | None:
-    """Take the phases out of the options of an entry; None if it has none."""
-    given = [options.pop(key) for key in ("phase", "phases") if key in options]
-    if len(given) > 1:
-        raise ValueError(f"guardrail {owner!r}: 'phase' and 'phases' mean the same: keep one")
-    return check_phases(owner, given[0]) if given else None
 
 
 def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:

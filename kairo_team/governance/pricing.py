@@ -155,7 +155,12 @@ class PriceBook:
         self._table = dict(table or {})
         self._otherwise: Price | None = None
         for name, price in self._table.items():
-            _check_entry(name, price)
+            if not isinstance(name, str) or not (":" in name or "*" in name):
+                raise ValueError(
+                    f"prices are given for 'provider:name' or a pattern such as 'openai:*', not for {name!r}"
+                )
+            if not isinstance(price, Price):
+                raise ValueError(f"the price of {name!r} must be a kt.Price, such as kt.Price(0.25, 2), not {price!r}")
 
     def under(self, policy: BudgetPolicy) -> PriceBook:
         """Return the same prices, with unknown prices counted as free if the policy allows that."""
@@ -174,7 +179,9 @@ class PriceBook:
         `settings` are the call's: some ask for a more expensive service.
         """
         name = _name(model)
-        price = self._entry(name)
+        price = self._table.get(name)
+        if price is None:
+            price = next((one for key, one in self._table.items() if fnmatchcase(name, key)), None)
         if price is not None:
             return price
         own: Callable[[Usage], Money] | None = getattr(model, "price", None)
@@ -193,21 +200,9 @@ class PriceBook:
         """Build the refusal of a model without a known price."""
         return UnpricedModel(_name(model), library=lists_prices())
 
-    def _entry(self, name: str) -> Price | None:
-        if name in self._table:
-            return self._table[name]
-        return next((price for key, price in self._table.items() if fnmatchcase(name, key)), None)
-
 
 def _name(model: str | ChatModel) -> str:
     return model if isinstance(model, str) else model.name
-
-
-def _check_entry(name: object, price: object) -> None:
-    if not isinstance(name, str) or not (":" in name or "*" in name):
-        raise ValueError(f"prices are given for 'provider:name' or a pattern such as 'openai:*', not for {name!r}")
-    if not isinstance(price, Price):
-        raise ValueError(f"the price of {name!r} must be a kt.Price, such as kt.Price(0.25, 2), not {price!r}")
 
 
 _INPUT: Final = ("input_mtok", "input_text_mtok")
@@ -314,15 +309,12 @@ def _tiers(prices: ModelPrice, *, kept_1h: bool = True) -> Tiers:
     if known is None or known[0] is not prices:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        known = _known[key] = (prices, _tiers_of(prices, kept_1h=kept_1h))
+        starts = {_ANY}
+        for field in (*_INPUT, *_OUTPUT, *_CACHED, *_CACHE_WRITE, *_CACHE_WRITE_1H):
+            starts.update(tier.start for tier in getattr(getattr(prices, field, None), "tiers", ()))
+        tiers = tuple((above, _price_above(prices, above, kept_1h=kept_1h)) for above in sorted(starts))
+        known = _known[key] = (prices, tiers)
     return known[1]
-
-
-def _tiers_of(prices: ModelPrice, *, kept_1h: bool) -> Tiers:
-    starts = {_ANY}
-    for key in (*_INPUT, *_OUTPUT, *_CACHED, *_CACHE_WRITE, *_CACHE_WRITE_1H):
-        starts.update(tier.start for tier in getattr(getattr(prices, key, None), "tiers", ()))
-    return tuple((above, _price_above(prices, above, kept_1h=kept_1h)) for above in sorted(starts))
 
 
 def _price_above(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:

@@ -319,8 +319,14 @@ class Borrower:
         units = self._within(node, units, least)
         # Again after each ask: another call may have taken what came.
         while self._short(units) or not self._has_loop_ahead():
-            if self._asking is not None:
-                await self._wait_behind(self._asking, tell)
+            if self._asking is not None:  # another call's ask is under way
+                if self._waits:
+                    tell()
+                self._behind.append(tell)
+                try:
+                    await self._asking.wait()
+                finally:
+                    self._behind.remove(tell)
                 continue
             asked = (units[TOKENS], units[DOLLARS], 0, units[TOOL_CALLS]) if self._short(units) else NOTHING
             grant = await self._ask_for(asked, least, tell, waits=waits)
@@ -352,16 +358,6 @@ class Borrower:
             self._asking.set()
             self._asking, self._waits = None, False
         return self._grant
-
-    async def _wait_behind(self, asking: anyio.Event, on_wait: Callable[[], object]) -> None:
-        """Wait until another call's ask is over; call `on_wait` if that ask waits."""
-        if self._waits:
-            on_wait()
-        self._behind.append(on_wait)
-        try:
-            await asking.wait()
-        finally:
-            self._behind.remove(on_wait)
 
     def _tell_waits(self, on_wait: Callable[[], object]) -> None:
         self._waits = True

@@ -287,7 +287,7 @@ def test_a_session_that_lost_its_run_settles_nothing(opened: Open) -> None:
     lost: Any = journal.begin(request_of("r"), team_of(), {}, None)
     journal.recover("r", take_over=True)
     with journal.database.writing() as connection:
-        accounts.settle_session(lost._session, connection)
+        accounts.settle(connection, lost._session.run_id, lost._session.epoch)
     with pytest.raises(JournalError, match="another process has taken the run over"):
         lost.set_aside(kt.Budget(tokens=900))
     assert standing(journal) == (0, 400, 1)

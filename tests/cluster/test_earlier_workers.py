@@ -19,8 +19,9 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.cluster import monitor
-from kairo_team.cluster.cluster import RUNS, Cluster, queue_of, version_of
+from kairo_team.cluster.cluster import Cluster, version_of
 from kairo_team.cluster.delivery import ENGINES, EngineName, queue_key
+from kairo_team.cluster.units import RUNS, queue_of
 from kairo_team.cluster.worker import Worker
 from kairo_team.engine.records.digests import digests_of
 from kairo_team.recorded import ENDED

@@ -18,10 +18,10 @@ import pytest
 from anyio import to_thread
 
 import kairo_team as kt
-from kairo_team.cluster.cluster import Cluster, queue_of, version_of
+from kairo_team.cluster.cluster import Cluster, version_of
 from kairo_team.cluster.mailbox import Message, message_to
 from kairo_team.cluster.monitor import Monitor, sweep
-from kairo_team.cluster.units import Unit, claim
+from kairo_team.cluster.units import Unit, claim, queue_of
 from kairo_team.durable import line, processes
 from kairo_team.durable.codec import encode
 from kairo_team.durable.connection import execute

@@ -16,7 +16,6 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.durable import live_requests
 from kairo_team.errors import JournalError, Misuse, RunFinished, RunNotFound
 
 pytestmark = pytest.mark.real_time
@@ -150,10 +149,10 @@ async def test_a_request_without_an_answer_is_taken_back(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, JournalError("runs", "it cannot be reached")])
-def test_what_ended_the_wait_for_an_answer_is_not_hidden_by_the_withdrawal(raised: Any) -> None:
+def test_what_ended_the_wait_for_an_answer_is_not_hidden_by_the_withdrawal(raised: Any, tmp_path: Path) -> None:
     """Ctrl-C, or a database that has gone: the request cannot be taken back then."""
 
-    class Gone:
+    class Gone(kt.SqliteJournal):
         withdrawn = 0
 
         def put_request(self, request_id: str, run_id: str, body: str) -> None:
@@ -166,9 +165,9 @@ def test_what_ended_the_wait_for_an_answer_is_not_hidden_by_the_withdrawal(raise
             self.withdrawn += 1
             raise JournalError("runs", "it cannot be reached, so nothing is taken back")
 
-    gone = Gone()
+    gone = Gone(tmp_path / "runs.db")
     with pytest.raises(raised if isinstance(raised, type) else JournalError) as found:
-        live_requests.ask(gone, "r", 30.0, "steer", "x", None, "")
+        gone.steer("r", "x")
     assert "taken back" not in str(found.value)
     assert gone.withdrawn == 1
 

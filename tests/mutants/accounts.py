@@ -85,7 +85,7 @@ MUTANTS = [
         "not settled at the end",
         "an ended run keeps its whole budget set aside",
         RUN_JOURNAL,
-        "self._put(*ended, partial(settle_session, self._session), sync=True)",
+        "self._put(*ended, partial(settle, run_id=self._session.run_id, epoch=self._session.epoch), sync=True)",
         "self._put(*ended, sync=True)",
         (LAW, f"{TESTS}a_run_sets_its_budget_aside_when_it_begins_and_gives_back_the_rest_when_it_ends"),
     ),

@@ -42,7 +42,7 @@ from kairo_team.evaluators.criterion import Check
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.rubric_data import rubric_of
 from kairo_team.files import File
-from kairo_team.governance.guardrails import policies_of
+from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.output_types import JsonSchema
 from kairo_team.plugin_options import Unsayable, holds_path, is_path, is_unreadable, loose_paths, signature_of
 
@@ -245,7 +245,7 @@ def options_of(kind: str, name: str, make: Callable[..., Any]) -> Built:
 
 
 def _make_guardrail(guardrail_name: str, /, **given: Any) -> Any:
-    return policies_of([{"name": guardrail_name, **given}])[0]
+    return GuardrailChain.from_config([{"name": guardrail_name, **given}]).policies[0]
 
 
 def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:

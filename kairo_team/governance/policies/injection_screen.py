@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, cast
 from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, readings
-from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPayload, GuardrailPhase, ModelInput
+from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, ModelInput
 
 # Lazy and bounded, so that no text makes the search slow.
 _GAP: Final = r"\b[^.!?]{0,40}?\b"
@@ -88,7 +88,12 @@ class InjectionScreen:
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         """Look for the signs."""
         found: dict[str, str] = {}
-        for piece in _from_outside(context.payload):
+        texts: Iterable[str]
+        if isinstance(context.payload, ModelInput):  # only text from outside
+            texts = [message.text for message in context.payload.messages if message.role in {"user", "tool"}]
+        else:
+            texts = context.payload.texts
+        for piece in texts:
             found = signs_of(piece, {**_SIGNS, **self._own}) | found  # the first quotation of a sign stays
         if not found:
             return GuardrailDecision.allow()
@@ -111,9 +116,3 @@ def signs_of(text: str, signs: Mapping[str, re.Pattern[str]]) -> dict[str, str]:
             if sign not in found and (match := pattern.search(reading)) is not None:
                 found[sign] = repr(match.group()[:_QUOTED])
     return found
-
-
-def _from_outside(payload: GuardrailPayload) -> Iterable[str]:
-    if not isinstance(payload, ModelInput):
-        return payload.texts
-    return [message.text for message in payload.messages if message.role in {"user", "tool"}]

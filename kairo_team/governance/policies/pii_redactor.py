@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import EMPTY, freeze
@@ -16,8 +17,8 @@ from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, rewrite
 from kairo_team.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
 
-Replace = Callable[[str, str], tuple[str, int]]
-"""Takes a text and the replacement; returns the new text and the number of replacements."""
+Find = Callable[[str], Iterator[tuple[int, int]]]
+"""Yields the spans of personal data in a text, in order and not overlapping."""
 
 # Repetitions are bounded, or possessive as a whole, so that no text makes a search slow.
 _EMAIL: Final = re.compile(r"[\w.+%'-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}")
@@ -52,57 +53,35 @@ _DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
 """The digit sum of twice each digit."""
 
 
-def _checked(pattern: re.Pattern[str], is_one: Callable[[str], bool]) -> Replace:
-    """Return a function that replaces matches that pass the check."""
+def _whole(pattern: re.Pattern[str], is_one: Callable[[str], bool] | None = None) -> Find:
+    """Return a function that finds the matches that pass the check."""
 
-    def replace(text: str, label: str) -> tuple[str, int]:
-        found = 0
+    def find(text: str) -> Iterator[tuple[int, int]]:
+        for match in pattern.finditer(text):
+            if is_one is None or is_one(match.group()):
+                yield match.span()
 
-        def one(match: re.Match[str]) -> str:
-            nonlocal found
-            if not is_one(match.group()):
-                return match.group()
-            found += 1
-            return label
-
-        return pattern.sub(one, text), found
-
-    return replace
+    return find
 
 
-def _within(pattern: re.Pattern[str], spans: Callable[[str], Iterator[tuple[int, int]]]) -> Replace:
-    """Return a function that replaces the parts of a match that `spans` yields, in order and not overlapping."""
+def _within(pattern: re.Pattern[str], parts: Find) -> Find:
+    """Return a function that finds `parts` of matches."""
 
-    def replace(text: str, label: str) -> tuple[str, int]:
-        found = 0
+    def find(text: str) -> Iterator[tuple[int, int]]:
+        for match in pattern.finditer(text):
+            for start, end in parts(match.group()):
+                yield match.start() + start, match.start() + end
 
-        def one(match: re.Match[str]) -> str:
-            nonlocal found
-            run, parts, end = match.group(), list[str](), 0
-            for start, stop in spans(run):
-                parts += [run[end:start], label]
-                end = stop
-                found += 1
-            return "".join((*parts, run[end:]))
-
-        return pattern.sub(one, text), found
-
-    return replace
+    return find
 
 
-def _both(first: Replace, second: Replace) -> Replace:
-    """Return a function that replaces the finds of both."""
-
-    def replace(text: str, label: str) -> tuple[str, int]:
-        text, found = first(text, label)
-        text, more = second(text, label)
-        return text, found + more
-
-    return replace
-
-
-def _any(_: str) -> bool:
-    return True
+def _replaced(text: str, find: Find, label: str) -> tuple[str, int]:
+    """Replace what is found; return the new text and the number of replacements."""
+    parts, end, found = list[str](), 0, 0
+    for start, stop in find(text):
+        parts += [text[end:start], label]
+        end, found = stop, found + 1
+    return ("".join([*parts, text[end:]]), found) if found else (text, 0)
 
 
 def _is_address(text: str) -> bool:
@@ -119,18 +98,8 @@ def _is_phone(text: str) -> bool:
     return digits in (_ABROAD_LENGTHS if text.startswith(("+", "00")) else _PHONE_LENGTHS)
 
 
-def _cards(run: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of card numbers in a run of digits that may be grouped."""
-    return _numbers(run, _CARD_BEGINS, _CARD_LENGTHS, _is_card)
-
-
-def _phones(run: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of phone numbers in a run of digit groups."""
-    return _numbers(run, "0", _PHONE_LENGTHS, _any)
-
-
 def _numbers(
-    run: str, begins: str, lengths: Collection[int], is_one: Callable[[str], bool]
+    run: str, begins: str, lengths: Collection[int], is_one: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[int, int]]:
     """Yield the spans of numbers of these lengths in a run of digit groups; each consists of whole groups."""
     groups = [match.span() for match in re.finditer(r"\d+", run)]
@@ -140,7 +109,7 @@ def _numbers(
             continue
         # The longest first, because a shorter number may be its beginning.
         for end in reversed(list(_ends(groups[first : first + max(lengths)], lengths))):
-            if is_one(run[start:end]):
+            if is_one is None or is_one(run[start:end]):
                 yield start - (run[start - 1 : start] == "("), end  # with the parenthesis of an area code
                 free = end
                 break
@@ -180,22 +149,24 @@ def _iban_end(run: str, start: int) -> int | None:
     if not length or len(places) < length:
         return None
     end = places[-1] + 1
-    whole = end == len(run) or not run[end].isalnum()
-    return end if whole and _is_iban("".join(run[place] for place in places)) else None
+    if end < len(run) and run[end].isalnum():
+        return None
+    # Country and check digits come last, A counts as 10, B as 11, and the rest of 97 is 1 (ISO 13616).
+    turned = "".join(run[place] for place in places[4:] + places[:4])
+    return end if int("".join(str(int(character, 36)) for character in turned)) % 97 == 1 else None
 
 
-def _is_iban(number: str) -> bool:
-    """Return whether the check digits are right (ISO 13616: modulo 97)."""
-    return int("".join(str(int(character, 36)) for character in number[4:] + number[:4])) % 97 == 1
-
-
-FINDERS: Final[Mapping[str, Replace]] = {
-    "EMAIL": _checked(_EMAIL, _any),
-    "IBAN": _within(_IBAN_RUN, _ibans),  # before cards and phones, which its digits could pass for
-    "CREDIT_CARD": _within(_DIGITS, _cards),
-    "US_SSN": _checked(_SSN, _any),
-    "IP_ADDRESS": _checked(re.compile(f"{_IPV6.pattern}|{_IPV4.pattern}"), _is_address),
-    "PHONE": _both(_checked(_PHONE, _is_phone), _within(_GROUPED_PHONE, _phones)),
+FINDERS: Final[Mapping[str, Sequence[Find]]] = {
+    "EMAIL": [_whole(_EMAIL)],
+    # Before cards and phones, which its digits could pass for.
+    "IBAN": [_within(_IBAN_RUN, _ibans)],
+    "CREDIT_CARD": [_within(_DIGITS, partial(_numbers, begins=_CARD_BEGINS, lengths=_CARD_LENGTHS, is_one=_is_card))],
+    "US_SSN": [_whole(_SSN)],
+    "IP_ADDRESS": [_whole(re.compile(f"{_IPV6.pattern}|{_IPV4.pattern}"), _is_address)],
+    "PHONE": [
+        _whole(_PHONE, _is_phone),
+        _within(_GROUPED_PHONE, partial(_numbers, begins="0", lengths=_PHONE_LENGTHS)),
+    ],
 }
 """Finders by kind, in the order of application."""
 
@@ -218,7 +189,7 @@ class PiiRedactor:
         default=frozenset({GuardrailPhase.POST_MODEL, GuardrailPhase.POST_TOOL}), kw_only=True
     )
     order: float = field(default=0, kw_only=True)
-    _finders: Mapping[str, Replace] = field(default=EMPTY, init=False, repr=False, compare=False)
+    _finders: Mapping[str, Sequence[Find]] = field(default=EMPTY, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         kinds: Any = self.kinds
@@ -242,9 +213,10 @@ class PiiRedactor:
         counts: Counter[str] = Counter()
 
         def redact(text: str) -> str:
-            for kind, replace in self._finders.items():
-                text, found = replace(text, f"[{kind}]")
-                counts[kind] += found
+            for kind, finders in self._finders.items():
+                for find in finders:
+                    text, found = _replaced(text, find, f"[{kind}]")
+                    counts[kind] += found
             return text
 
         redacted = context.payload.map_text(lambda piece: rewrite(piece, redact))
@@ -254,15 +226,10 @@ class PiiRedactor:
         return GuardrailDecision.modify(f"personal data redacted: {found}", redacted)
 
 
-def _own(patterns: Any) -> dict[str, Replace]:
-    """Return the functions that replace the user's own patterns, by label."""
+def _own(patterns: Any) -> dict[str, Sequence[Find]]:
+    """Return the functions that find the user's own patterns, by label."""
     if not isinstance(patterns, Mapping):
         raise ValueError(f"PiiRedactor.patterns must be regular expressions by label, not {patterns!r}")
     by_label = cast("Mapping[str, Any]", patterns)
     made = compiled("PiiRedactor.patterns", tuple(by_label.values()), ignore_case=False)
-
-    def replaces(position: int) -> Replace:
-        # A factory, because a closure in the comprehension would see only its last `position`.
-        return lambda text, label: made[position].subn(lambda _: label, text)
-
-    return {label: replaces(position) for position, label in enumerate(by_label)}
+    return {label: [_whole(pattern)] for label, pattern in zip(by_label, made, strict=True)}

@@ -68,16 +68,15 @@ def compiled(owner: str, patterns: Any, *, ignore_case: bool) -> tuple[re.Patter
     """Compile regular expressions; `ValueError` naming `owner` for one that is invalid or matches an empty text."""
     if not is_several(patterns):
         raise ValueError(f"{owner} must be a list of regular expressions, not {patterns!r}")
-    return tuple(_compile(owner, one, ignore_case=ignore_case) for one in patterns)
-
-
-def _compile(owner: str, pattern: Any, *, ignore_case: bool) -> re.Pattern[str]:
-    if not isinstance(pattern, str):
-        raise ValueError(f"{owner} must be a list of regular expressions, and {pattern!r} is none")
-    try:
-        made = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{owner}: {pattern!r} is not a regular expression: {error}") from error
-    if made.search("") is not None:  # it would deny, or replace, between all characters
-        raise ValueError(f"{owner}: {pattern!r} matches every text, even an empty one")
-    return made
+    made: list[re.Pattern[str]] = []
+    for one in patterns:
+        if not isinstance(one, str):
+            raise ValueError(f"{owner} must be a list of regular expressions, and {one!r} is none")
+        try:
+            pattern = re.compile(one, re.IGNORECASE if ignore_case else 0)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{owner}: {one!r} is not a regular expression: {error}") from error
+        if pattern.search("") is not None:  # it would deny, or replace, between all characters
+            raise ValueError(f"{owner}: {one!r} matches every text, even an empty one")
+        made.append(pattern)
+    return tuple(made)

@@ -83,7 +83,13 @@ class ToolAudit:
             _audit_logger.info("%s", json.dumps(record))
             return
         if not callable(self.sink):
-            _append(self.sink, json.dumps(record))
+            # With `O_NONBLOCK` a pipe without a reader is an error, not a wait.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+            file = os.open(self.sink, flags, 0o600)  # arguments may be private
+            try:
+                os.write(file, json.dumps(record).encode() + b"\n")  # one write: lines of several writers never mix
+            finally:
+                os.close(file)
             return
         written = self.sink(record)
         if inspect.isawaitable(written):
@@ -101,13 +107,3 @@ def _record(context: GuardrailContext, longest: int) -> Record:
     if len(whole) <= longest:
         return record | {what: thaw(content) if isinstance(content, Mapping | tuple) else content}
     return record | {what: whole[:longest], "cut": len(whole)}
-
-
-def _append(path: str | os.PathLike[str], line: str) -> None:
-    """Append a line; never wait for a reader of a pipe."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
-    file = os.open(path, flags, 0o600)  # arguments may be private
-    try:
-        os.write(file, line.encode() + b"\n")  # one write: lines of several writers never mix
-    finally:
-        os.close(file)

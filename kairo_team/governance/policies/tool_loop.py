@@ -45,24 +45,17 @@ class ToolLoop:
         call = context.payload
         if not isinstance(call, ToolInput):
             return GuardrailDecision.allow()
-        number = self._count(context, _fingerprint(call))
+        body = json.dumps([call.name, call.arguments], sort_keys=True)
+        digest = hashlib.sha256(body.encode()).digest()  # so that long arguments are not kept
+        metadata = context.metadata
+        # Members and tasks run at the same time: each has a row of its own.
+        key = (metadata.get("run_id"), metadata.get("task_id"), context.member)
+        last, times = self._rows.get(key, (b"", 0))
+        number = times + 1 if digest == last else 1
+        self._rows[key] = (digest, number)
         if number < self.warn_at:
             return GuardrailDecision.allow()
         reason = f"{call.name!r} is called with the same arguments {number} times in a row"
         if number < self.deny_at:
             return GuardrailDecision.warn(reason)
         return GuardrailDecision.deny(f"{reason}: try something else")
-
-    def _count(self, context: GuardrailContext, call: bytes) -> int:
-        metadata = context.metadata
-        # Members and tasks run at the same time: each has a row of its own.
-        key = (metadata.get("run_id"), metadata.get("task_id"), context.member)
-        last, times = self._rows.get(key, (b"", 0))
-        number = times + 1 if call == last else 1
-        self._rows[key] = (call, number)
-        return number
-
-
-def _fingerprint(call: ToolInput) -> bytes:
-    body = json.dumps([call.name, call.arguments], sort_keys=True)
-    return hashlib.sha256(body.encode()).digest()  # a digest, so that long arguments are not kept
