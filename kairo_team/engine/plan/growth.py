@@ -69,10 +69,13 @@ class Growth:
         else:
             task_run.move(IN_FLIGHT)
             self._dispatcher.budgets.share(task_run, self._root)
-            if task.over is not None:
-                self._begin_items(task_run, self._artifact(task.over))
-            else:
+            if task.over is None:
                 self._begin_round(task_run)
+                return
+            items = items_of(self._artifact(task.over), task.max_items or 0, task.id)
+            self._plan.grow(task_run, 1, self._dispatcher, tasks_of_items(task, items))
+            if not items:
+                self._end_map(task_run)
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None = None) -> None:
         """End a map or a loop as `to`, or as CANCELLED if a person cancelled it."""
@@ -98,13 +101,6 @@ class Growth:
         self._end(task_run, FAILED, f"{why}: {cause.task.id!r} {cause.state}: {cause.error}")
 
     # ------------------------------------------------------------------ maps
-
-    def _begin_items(self, task_run: TaskRun, made: Artifact) -> None:
-        task = task_run.task
-        items = items_of(made, task.max_items or 0, task.id)
-        self._plan.grow(task_run, 1, self._dispatcher, tasks_of_items(task, items))
-        if not items:
-            self._end_map(task_run)
 
     def _end_map(self, task_run: TaskRun) -> None:
         parts = _parts(task_run.entry).entries
