@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,13 +126,23 @@ class GroupChatCoordinator(ReviewingCoordinator):
         return TaskGraph(tasks)
 
     def _turn(self, request: TeamExecutionRequest, team: Team, number: int) -> Task:
-        order = self.speakers(team) or team.members  # an empty list is a problem that `_problems` reports
+        order = self.speakers(team) or team.members  # an empty list is a problem that `preflight` reports
         before = [turn_id(number - 1)] if number > 1 else []
         return Task(turn_id(number), request.goal, member=order[(number - 1) % len(order)].id, depends_on=before)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return why this request cannot be run with this team."""
-        problems = list(self._problems(request, team))
+        members, problems = [member.id for member in team.members], list[str]()
+        if request.plan is not None:
+            problems.append(
+                "members that talk in turns make no use of a plan: leave it out, or take another coordinator"
+            )
+        if self.closing is not None and self.closing not in members:
+            problems.append(f"closing names {self.closing!r}, and the team has the members {known(members)}")
+        elif not self.speakers(team):
+            problems.append(f"closing names {self.closing!r}, the only member: no member is left to talk")
+        if self.moderates is not None:
+            problems += self.moderates.problems(request.config, runtime_of(team))
         try:
             reviewers = self._reviewers(team)
         except PlanRefused as refused:
@@ -159,17 +169,6 @@ class GroupChatCoordinator(ReviewingCoordinator):
     def speakers(self, team: Team) -> Sequence[Member]:
         """Return the members that take turns, in the team's order."""
         return [member for member in team.members if member.id != self.closing]
-
-    def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
-        members = [member.id for member in team.members]
-        if request.plan is not None:
-            yield "members that talk in turns make no use of a plan: leave it out, or take another coordinator"
-        if self.closing is not None and self.closing not in members:
-            yield f"closing names {self.closing!r}, and the team has the members {known(members)}"
-        elif not self.speakers(team):
-            yield f"closing names {self.closing!r}, the only member: no member is left to talk"
-        if self.moderates is not None:
-            yield from self.moderates.problems(request.config, runtime_of(team))
 
 
 class _Talk:
@@ -218,8 +217,12 @@ class _Talk:
         of, said = self._of, list(self._said)
         if attempt is not None and task is not self._last:  # it is in `_said` already
             said.append(_said_in(task, attempt))
-        if of.until is not None and attempt is not None and await self._is_over(of.until, task, said):
-            return Choice(None)
+        if of.until is not None and attempt is not None:
+            ended, problem = await self._run.step(f"until:{task.id}", partial(_ask_until, of.until, tuple(said)))
+            if problem:
+                self._run.warn(f"`until` failed after {task.id!r}, and the talk continues: {problem}")
+            if ended:
+                return Choice(None)
         if self._turns.taken == of.max_turns:
             self._cut_short = of.until is not None or of.moderates is not None
             return Choice(None)
@@ -271,13 +274,6 @@ class _Talk:
         if rounds is not None and rounds.choice is not None:
             return rounds.choice
         return await self.follow(task, rounds.made if rounds is not None and task is self._last else None)
-
-    async def _is_over(self, until: Until, task: Task, said: Sequence[Said]) -> bool:
-        """Call `until`; if it fails, warn and let the talk continue."""
-        over, problem = await self._run.step(f"until:{task.id}", partial(_ask_until, until, tuple(said)))
-        if problem:
-            self._run.warn(f"`until` failed after {task.id!r}, and the talk continues: {problem}")
-        return over
 
     def _inputs(self, part: str) -> Mapping[str, Any]:
         """Return a member's inputs: its part, the talk before the last turn, and the last speaker."""

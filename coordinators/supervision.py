@@ -94,45 +94,28 @@ class Turn:
 
     def tools(self) -> list[Tool]:
         """Return the tools that the supervisor has now."""
-        tools = [
-            Tool(
-                "finish",
-                self.finish,
-                "End the work with the whole answer.",
-                object_schema({"answer": {"type": "string", "minLength": 1}}),
-                "read",
-                ends="answer",
+        assigned, tools = self._assigned, list[Tool]()
+        kept = [task.id for task in assigned.tasks]
+        if self._may_create:
+            names = [member.id for member in assigned.members]
+            lines = "\n".join(map(described, assigned.members))
+            schema = task_schema(names, kept, assigned.max_tasks, optional=["depends_on"])
+            what = (
+                "Give a part of the work to a member. The description says all that the member has to know; depends_on "
+                f"are the ids of tasks whose results it needs. Members:\n{lines}"
             )
-        ]
-        if self._assigned.tasks:
-            ids = {"type": "array", "items": {"enum": [task.id for task in self._assigned.tasks]}}
+            # `dict` checks nothing: the tool says all that is wrong at once, in words that name the members
+            tools.append(Tool("create_task", self.create_task, what, schema, "write", dict, idempotent=True))
+            what = "End your turn, once you have created tasks: you have their results in the next one."
+            tools.append(Tool("wait", self.wait, what, object_schema({}), "read", ends="turn"))
+        if kept:
+            schema = object_schema({"ids": {"type": "array", "items": {"enum": kept}}}, [])
             what = "Show how tasks ended, with their texts: those of these ids, or all."
             # `dict`: the tool checks by itself.
-            tools.insert(0, Tool("see_results", self.see_results, what, object_schema({"ids": ids}, []), "read", dict))
-        return [*self._creating(), *tools] if self._may_create else tools
-
-    def _creating(self) -> list[Tool]:
-        assigned = self._assigned
-        names = [member.id for member in assigned.members]
-        lines = "\n".join(map(described, assigned.members))
-        kept = [task.id for task in assigned.tasks]
-        schema = task_schema(names, kept, assigned.max_tasks, optional=["depends_on"])
-        what = (
-            "Give a part of the work to a member. The description says all that the member has to know; depends_on "
-            f"are the ids of tasks whose results it needs. Members:\n{lines}"
-        )
-        return [
-            # `dict` checks nothing: the tool says all that is wrong at once, in words that name the members
-            Tool("create_task", self.create_task, what, schema, "write", dict, idempotent=True),
-            Tool(
-                "wait",
-                self.wait,
-                "End your turn, once you have created tasks: you have their results in the next one.",
-                object_schema({}),
-                "read",
-                ends="turn",
-            ),
-        ]
+            tools.append(Tool("see_results", self.see_results, what, schema, "read", dict))
+        schema = object_schema({"answer": {"type": "string", "minLength": 1}})
+        what = "End the work with the whole answer."
+        return [*tools, Tool("finish", self.finish, what, schema, "read", ends="answer")]
 
     # ------------------------------------------------------------------ the tools
 

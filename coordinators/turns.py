@@ -79,18 +79,13 @@ def written(said: Sequence[Said], most: int) -> str:
         if len(shown) <= most:
             return shown
         texts.popleft()
-    return _cut(_notice(len(said) - 1) + str(said[-1]), most)
+    text, kept = _notice(len(said) - 1) + str(said[-1]), most - len(_CUT)
+    return text[:kept] + _CUT if kept > 0 else text[:most]
 
 
 def _notice(left_out: int) -> str:
     turns = "1 earlier turn is" if left_out == 1 else f"{left_out:,} earlier turns are"
     return f"[{turns} left out]{_BETWEEN}" if left_out else ""
-
-
-def _cut(text: str, most: int) -> str:
-    """Cut a text to so many characters, with a notice if one fits."""
-    kept = most - len(_CUT)
-    return text[:kept] + _CUT if kept > 0 else text[:most]
 
 
 class TurnRounds(ReviewRounds):
