@@ -120,7 +120,7 @@ class Growth:
         until = loop.end
         if until is not None:
             source = self._dispatcher.board.entries[round_id(task.id, loop, number, until.source)]
-            source.readers = (*source.readers, until.read)
+            source.readers += (until.read,)
 
     def _end_round(self, task_run: TaskRun, loop: Loop | None) -> None:
         """End the loop, or begin its next round."""
