@@ -327,7 +327,6 @@ class AttemptHost:
                 context,
                 work.number,
                 work.timeout,
-                supervisor.timeouts,
                 supervisor,
             )
         if link.is_left:

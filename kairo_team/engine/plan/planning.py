@@ -32,7 +32,6 @@ from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown,
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.dispatcher import Bound, Dispatcher
@@ -53,7 +52,6 @@ class RunPlan:
         scope: RunScope,
         budgets: BudgetSplit,
         services: RunServices,
-        supervisor: CallSupervisor,
         earlier: EarlierSessions,
         *,
         refused: PlanRefused | None,
@@ -78,7 +76,7 @@ class RunPlan:
         self._bind = binding(scope.team)
         self._budgets = budgets
         self._services = services
-        self._supervisor = supervisor
+        self._supervisor = scope.supervisor
         self._earlier = earlier
         self._refused = refused
         self.foreign: set[str] = set()
@@ -220,10 +218,7 @@ class RunPlan:
         await self._enter(key, by, dispatcher)
         async with self._changing:
             self._book(key)
-            made: object = self._scope.journal.get(key, MISSING)
-            if made is MISSING:
-                made = await self._make_paid(key, make)
-        return _unless_failed(made)
+            return await self._recall_or_make(key, make)
 
     async def _enter(self, key: str, by: TaskRun | None, dispatcher: Dispatcher) -> None:
         """Begin the step `key` for a task, or for the run; wait for the end if the recorded run ended before it."""
@@ -369,25 +364,24 @@ class RunPlan:
 
     async def _step(self, make: Callable[[], Awaitable[object]] | TaskGraph) -> object:
         """Return the recorded plan, or the given one, or make one and record its cost."""
-        scope, key = self._scope, f"plan:{self.number}"
-        made: object = scope.journal.get(key, MISSING)
-        kind = NewPlanRecords if made is MISSING else PlanRecords
-        self.recorded = kind(scope.journal, self.number, self._earlier.outcomes)
-        if made is MISSING:
-            if isinstance(make, TaskGraph):
-                made = make
-                scope.journal.put(key, made)
-            else:
-                made = await self._make_paid(key, make)
-        return _unless_failed(made)
+        journal, key = self._scope.journal, f"plan:{self.number}"
+        kind = NewPlanRecords if journal.get(key, MISSING) is MISSING else PlanRecords
+        self.recorded = kind(journal, self.number, self._earlier.outcomes)
+        if not isinstance(make, TaskGraph):
+            return await self._recall_or_make(key, make)
+        if self.recorded.is_new:
+            journal.put(key, make)
+        return _unless_failed(journal.get(key, make))
 
-    async def _make_paid(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan, or a decision on one, and record it with its cost."""
-        with self._paid(key):
-            with within(key):
-                made = await make()
-            self._scope.journal.put(key, made)
-        return made
+    async def _recall_or_make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
+        """Return the recorded plan, or decision on one, else make it and record it with its cost."""
+        made: object = self._scope.journal.get(key, MISSING)
+        if made is MISSING:
+            with self._paid(key):
+                with within(key):
+                    made = await make()
+                self._scope.journal.put(key, made)
+        return _unless_failed(made)
 
     @contextmanager
     def _paid(self, key: str) -> Generator[None]:

@@ -218,10 +218,6 @@ class PlanRecords:
         """Return the recorded step, or `MISSING`."""
         return self._journal.get(key, MISSING)
 
-    def was_made(self, kind: str, task_id: str, number: int) -> bool:
-        """Return whether a step of a task is recorded."""
-        return self.recall(self.key(kind, task_id, number)) is not MISSING
-
     # ------------------------------------------------------------------ starts
 
     def start_of(self, task_id: str) -> RecordedStart | Unpaid | None:
