@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,33 +126,19 @@ class GroupChatCoordinator(ReviewingCoordinator):
         return TaskGraph(tasks)
 
     def _turn(self, request: TeamExecutionRequest, team: Team, number: int) -> Task:
-        order = self.speakers(team) or team.members  # an empty list is a problem that `preflight` reports
+        order = self.speakers(team) or team.members  # an empty list is a problem that `_problems` reports
         before = [turn_id(number - 1)] if number > 1 else []
         return Task(turn_id(number), request.goal, member=order[(number - 1) % len(order)].id, depends_on=before)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return why this request cannot be run with this team."""
-        members, problems = [member.id for member in team.members], list[str]()
-        if request.plan is not None:
-            problems.append(
-                "members that talk in turns make no use of a plan: leave it out, or take another coordinator"
-            )
-        if self.closing is not None and self.closing not in members:
-            problems.append(f"closing names {self.closing!r}, and the team has the members {known(members)}")
-        elif not self.speakers(team):
-            problems.append(f"closing names {self.closing!r}, the only member: no member is left to talk")
-        if self.moderates is not None:
-            problems += self.moderates.problems(request.config, runtime_of(team))
+        problems = list(self._problems(request, team))
         try:
             reviewers = self._reviewers(team)
         except PlanRefused as refused:
             return [*problems, *refused.problems]
         answer = TaskGraph([Task(CLOSING, request.goal)])
         return problems + reviewers.problems(answer, request.config)
-
-    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews call."""
-        return self._reviewers(team).models(None)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
@@ -169,6 +155,17 @@ class GroupChatCoordinator(ReviewingCoordinator):
     def speakers(self, team: Team) -> Sequence[Member]:
         """Return the members that take turns, in the team's order."""
         return [member for member in team.members if member.id != self.closing]
+
+    def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
+        members = [member.id for member in team.members]
+        if request.plan is not None:
+            yield "members that talk in turns make no use of a plan: leave it out, or take another coordinator"
+        if self.closing is not None and self.closing not in members:
+            yield f"closing names {self.closing!r}, and the team has the members {known(members)}"
+        elif not self.speakers(team):
+            yield f"closing names {self.closing!r}, the only member: no member is left to talk"
+        if self.moderates is not None:
+            yield from self.moderates.problems(request.config, runtime_of(team))
 
 
 class _Talk:

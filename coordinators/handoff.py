@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -12,7 +13,7 @@ from kairo_team._util.reply_json import object_schema
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
-from kairo_team.coordinators.turns import Said, TurnRounds, Turns, described, longest, turn_id, written
+from kairo_team.coordinators.turns import Said, TurnRounds, Turns, described, turn_id, written
 from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import PlanRefused, known
@@ -94,22 +95,14 @@ class HandoffCoordinator(ReviewingCoordinator):
 
     def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan of a run that hands over as often as it may."""
-        return longest(self.preview(request, team).tasks[0], self.max_hops + 1)
+        turns = [*self.preview(request, team).tasks]
+        for number in range(2, self.max_hops + 2):
+            turns.append(replace(turns[0], id=turn_id(number), depends_on=[turns[-1].id]))
+        return TaskGraph(turns)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return why this request cannot be run with this team."""
-        members, problems = {member.id: member for member in team.members}, list[str]()
-        if request.plan is not None:
-            problems.append("members that hand over make no use of a plan: leave it out, or take another coordinator")
-        if self._beginner(team) not in members:
-            problems.append(f"first names {self.first!r}, and the team has the members {known(members)}")
-        for name, named in self.routes.items():
-            unknown = [one for one in (name, *named) if one not in members]
-            if unknown:
-                there = f"it has the members {known(members)}"
-                problems.append(f"routes of {name!r}: the team has no {known(unknown)}; {there}")
-        for name, member in members.items():
-            problems += self._cannot_hand_over(name, member, team)
+        problems = list(self._problems(request, team))
         try:
             return problems + self._reviewers(team).problems(self.preview(request, team), request.config)
         except PlanRefused as refused:
@@ -133,12 +126,26 @@ class HandoffCoordinator(ReviewingCoordinator):
     def _beginner(self, team: Team) -> str:
         return team.members[0].id if self.first is None else self.first
 
+    def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
+        members = {member.id: member for member in team.members}
+        if request.plan is not None:
+            yield "members that hand over make no use of a plan: leave it out, or take another coordinator"
+        if self._beginner(team) not in members:
+            yield f"first names {self.first!r}, and the team has the members {known(members)}"
+        for name, named in self.routes.items():
+            unknown = [one for one in (name, *named) if one not in members]
+            if unknown:
+                yield f"routes of {name!r}: the team has no {known(unknown)}; it has the members {known(members)}"
+        for name, member in members.items():
+            yield from self._cannot_hand_over(name, member, team)
+
     def _cannot_hand_over(self, name: str, member: Member, team: Team) -> Iterator[str]:
         """Yield what keeps a member from handing over that should be able to."""
         if not self.max_hops or not self.targets(name, team):
             return
         tools: Any = getattr(member.agent, "tools", ())
-        if isinstance(tools, tuple | list) and any(getattr(tool, "name", None) == HAND_OVER for tool in tools):
+        own = cast("Sequence[Any]", tools) if isinstance(tools, tuple | list) else ()
+        if any(getattr(tool, "name", None) == HAND_OVER for tool in own):
             yield f"member {name!r} has a tool {HAND_OVER!r} of its own: give it another name, as_tool(..., name=...)"
         if not getattr(member.agent, "takes_tools", True):
             data = f"{{{HAND_OVER!r}: {{'to': ..., 'message': ...}}}}"
@@ -337,7 +344,7 @@ def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
     for name, named in (given or {}).items():
         if not isinstance(name, str) or isinstance(named, str) or not isinstance(named, Sequence):
             raise ValueError(f"{what}: {name!r} has a list of members' ids, such as ['billing'], not {named!r:.200}")
-        targets: tuple[Any, ...] = tuple(named)
+        targets = tuple(cast("Sequence[Any]", named))
         unfit = [one for one in targets if not isinstance(one, str) or one == name]
         if unfit:
             raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")

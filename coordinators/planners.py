@@ -125,7 +125,7 @@ class PlanMaker:
             # Checked here, where an invalid plan can still be replaced; else the run checks it.
             made: Any = graph
             if not isinstance(made, TaskGraph):
-                raise ContractBreach(f"the planner returned {shown(made)}, not a TaskGraph")
+                raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
             problems = plan_problems(graph.tasks, run.team)
             if problems:
                 raise PlanRefused(problems)

@@ -153,7 +153,9 @@ class Growth:
         value = condition.read(self._artifact(source))
         if condition.test != "holds":
             return condition.met_by(value)
-        key = task_run.records.key(kind, task_run.task.id, _round_of(task_run.entry))
+        parts = task_run.entry.parts
+        # A loop decides once for each round.
+        key = task_run.records.key(kind, task_run.task.id, 0 if parts is None else len(parts.rounds))
         recorded = task_run.records.recall(key)
         if recorded is MISSING:
             recorded = self._ask(condition, value)
@@ -194,11 +196,6 @@ def _lost(entry: Entry, tasks: Mapping[str, TaskRun], loop: Loop) -> Entry | Non
 def _parts(entry: Entry) -> Parts:
     assert entry.parts is not None, "a map or a loop has parts"
     return entry.parts
-
-
-def _round_of(entry: Entry) -> int:
-    """Return the number of a loop's current round; 0 for other tasks."""
-    return 0 if entry.parts is None else len(entry.parts.rounds)
 
 
 def _last_round(entry: Entry) -> Sequence[Entry]:

@@ -114,14 +114,7 @@ def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[st
     elif task.output_type is not None and task.output_type not in team.output_types:
         yield _unknown_name(task, "output type", task.output_type, "output_types", team.output_types)
     if not able and task.loop is None:
-        offers: list[str] = []
-        for member in team.members[:_MOST_OFFERS]:
-            skills = f" able to do {known(member.role.capabilities)}" if member.role.capabilities else ""
-            role = f" (role {member.role.id!r})" if member.name != member.role.id else ""
-            offers.append(f"{member.id!r}{role}{skills}")
-        left_out = len(team.members) - _MOST_OFFERS
-        more = f" and {left_out} more members" if left_out > 0 else ""
-        yield f"task {task.id!r} needs {_need(task)}, which no member offers; the team has {', '.join(offers)}{more}"
+        yield f"task {task.id!r} needs {_need(task)}, which no member offers; the team has {_offers(team)}"
 
 
 def _unknown_name(task: Task, kind: str, name: str, field: str, there: Iterable[str]) -> str:
@@ -138,6 +131,16 @@ def _need(task: Task) -> str:
     if task.requires:
         needs.append(f"the capabilities {known(task.requires)}")
     return " with ".join(needs)
+
+
+def _offers(team: Team) -> str:
+    offers: list[str] = []
+    for member in team.members[:_MOST_OFFERS]:
+        skills = f" able to do {known(member.role.capabilities)}" if member.role.capabilities else ""
+        role = f" (role {member.role.id!r})" if member.name != member.role.id else ""
+        offers.append(f"{member.id!r}{role}{skills}")
+    more = len(team.members) - _MOST_OFFERS
+    return ", ".join(offers) + (f" and {more} more members" if more > 0 else "")
 
 
 _MOST_OFFERS: Final = 30
@@ -469,18 +472,13 @@ def _count_carried(
         carried = max(carried, most) if budgets.root.budget == Budget() else carried
         return carried, (f"the plan can grow to {most:,} tasks",) if grows else ()
     of = f"{most:,} tasks that the plan can grow to" if grows else f"{most:,} tasks"
-    takes = _describe_expected(scarce, {getattr(one, scarce) for one in each} - {None}, policy.expect)
-    note = f"the budget can be expected to carry {carried} of {of}, if each takes {takes}"
-    return carried, (f"{note}; once one has ended, what it took counts instead",)
-
-
-def _describe_expected(scarce: str, amounts: set[Any], expect: Budget) -> str:
-    """Describe what tasks are expected to take of one dimension, and where that is written."""
+    amounts: set[Any] = {getattr(one, scarce) for one in each} - {None}
     amount, at_most = max(amounts), "at most " if len(amounts) > 1 else ""
     unit = scarce.replace("_", " ").removesuffix("s" if amount == 1 else "")
     takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {unit}"
-    source = "BudgetPolicy.expect" if amount == getattr(expect, scarce) else "Task.budget"
-    return f"{at_most}{takes} ({source})"
+    source = "BudgetPolicy.expect" if amount == getattr(policy.expect, scarce) else "Task.budget"
+    note = f"the budget can be expected to carry {carried} of {of}, if each takes {at_most}{takes} ({source})"
+    return carried, (f"{note}; once one has ended, what it took counts instead",)
 
 
 def _shared_account(root: Governor, around: Sequence[Task], shared: dict[str, Governor]) -> Governor | None:

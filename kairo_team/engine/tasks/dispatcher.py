@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from kairo_team.governance.ledger import Units
     from kairo_team.team import TeamConfig
 
-Emit = Callable[..., object]
 Bound = Mapping[str, tuple[str, ...]]
 """The able members of each task, by task id."""
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class Dispatcher:
         board: ReadyTasks,
         governors: Mapping[str, Governor],
         config: TeamConfig,
-        emit: Emit,
+        emit: Callable[..., object],
         recorded: PlanRecords,
         earlier: EarlierSessions,
     ) -> None:

@@ -226,7 +226,12 @@ class Needs:
             self._aside = {name: self._find_aside(governor) for name, governor in self._governors.items()}
         taken = self._taken.get(member)
         if taken is None:
-            return self._at_first(member, self._aside[member])
+            unspent, expect = self._governors[member].unspent, units_of(self._policy.expect)
+            tokens, picos, loops, tool_calls = (
+                0 if left is None or kept is None else min(expected, max(0, left - kept) // _AT_FIRST)
+                for expected, left, kept in zip(expect, unspent, self._aside[member], strict=True)
+            )
+            return (tokens, picos, loops, tool_calls)
         ended, tokens, picos, loops, tool_calls = taken
         more, of = _MARGIN[0], _MARGIN[1] * ended
         return (tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of)
@@ -253,13 +258,5 @@ class Needs:
         unspent, free = governor.unspent, governor.allottable(self._policy.reserve)
         tokens, picos, loops, tool_calls = (
             None if left is None or most is None else most - left for most, left in zip(unspent, free, strict=True)
-        )
-        return (tokens, picos, loops, tool_calls)
-
-    def _at_first(self, member: str, aside: Limits) -> Units:
-        unspent, expect = self._governors[member].unspent, units_of(self._policy.expect)
-        tokens, picos, loops, tool_calls = (
-            0 if left is None or kept is None else min(expected, max(0, left - kept) // _AT_FIRST)
-            for expected, left, kept in zip(expect, unspent, aside, strict=True)
         )
         return (tokens, picos, loops, tool_calls)

@@ -162,7 +162,11 @@ class ReadyTasks:
             if member is not None:
                 entry.queued = None
                 return entry, member
-            self._park(queued)
+            if entry.candidates not in self._parked:
+                self._parked[entry.candidates] = []
+                for name in entry.candidates:
+                    self._leases[name].parked.append(entry.candidates)
+            heappush(self._parked[entry.candidates], queued)
             self.on_member_wait(entry)
         return None
 
@@ -331,17 +335,9 @@ class ReadyTasks:
         self._leases[member].taken += 1
         return member
 
-    def _park(self, queued: Queued) -> None:
-        key = queued[2].candidates
-        if key not in self._parked:
-            self._parked[key] = []
-            for member in key:
-                self._leases[member].parked.append(key)
-        heappush(self._parked[key], queued)
-
 
 def nothing(*_of: object) -> None:
-    """Do nothing: for want of anybody who has to be called."""
+    """Do nothing."""
 
 
 def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:

@@ -84,7 +84,7 @@ class TaskBudgets:
         return got
 
     def _carve_part(self, task_run: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
-        entry = task_run.entry
+        shared = task_run.entry.shared
         try:
             task_run.governor, guarantee = self._governors[member].carve_share(
                 task_run.task.id,
@@ -92,8 +92,8 @@ class TaskBudgets:
                 part,
                 self._policy.reserve,
                 least,
-                shared=entry.shared,
-                shared_part=part_of_shared(entry),
+                shared=shared,
+                shared_part=1.0 if shared is None else part_of_shared(task_run.entry),
             )
         except InsufficientBudget as short:
             return short.with_traceback(None)  # the traceback would keep this frame alive
