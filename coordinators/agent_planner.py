@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.reply_json import object_schema, read_reply
-from kairo_team.budget import Budget, check_count
+from kairo_team.budget import check_count
 from kairo_team.coordinators.proposals import Growth, ProposedTask, plan_with, sentences, task_schema
 from kairo_team.errors import KairoError, NoPlan, PlanRefused
 from kairo_team.files import offered_to
@@ -75,11 +75,12 @@ class AgentPlanner:
         max_tokens: int | None = settings.pop("max_tokens", None)
         # A file that the model does not take is named in words, because members may take it.
         seen, files = offered_to(getattr(model, "file_problem", None), request.files)
-        asked = {"team": team, "max_tasks": self.max_tasks, "growth": self.growth}
-        ask = context.render("plan", request=request, files=files, **asked)
-        messages = [Message.user(ask, seen)]
+        about = {"team": team, "max_tasks": self.max_tasks, "growth": self.growth}
+        messages = [Message.user(context.render("plan", request=request, files=files, **about), seen)]
         kept = [task.id for task in request.plan.tasks] if request.plan is not None else []
-        schema = _schema(team, self.max_tasks, kept, self.growth)
+        task = task_schema([member.id for member in team.members], kept, self.max_tasks, growth=self.growth)
+        tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": self.max_tasks}
+        schema = object_schema({"tasks": tasks})
         reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
         try:
             return self._read(reply.text, request, team)
@@ -98,7 +99,13 @@ class AgentPlanner:
             proposal = read_reply(text, self._proposal)
         except ValueError as error:
             raise NoPlan(sentences(error) if isinstance(error, ValidationError) else [str(error)]) from None
-        problems = _too_much(len(proposal.tasks), request.config.budget)
+        count, budget = len(proposal.tasks), request.config.budget
+        # Each task takes at least one unit of both.
+        problems = [
+            f"the plan has {count} tasks, and the budget only {limit} {name}"
+            for name, limit in (("loops", budget.loops), ("tokens", budget.tokens))
+            if limit is not None and limit < count
+        ]
         try:
             graph = plan_with(proposal.tasks, kept, team, self.growth)
         except PlanRefused as refused:
@@ -128,20 +135,3 @@ class _Outline(BaseModel):
 class _Proposal(BaseModel):
     model_config = ConfigDict(extra="forbid")
     tasks: list[ProposedTask]
-
-
-def _schema(team: Team, max_tasks: int, kept: Sequence[str], growth: Growth | None) -> dict[str, Any]:
-    """Return the schema of the reply; `kept` are the ids of tasks that stay."""
-    task = task_schema([member.id for member in team.members], kept, max_tasks, growth=growth)
-    tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
-    return object_schema({"tasks": tasks})
-
-
-def _too_much(tasks: int, budget: Budget) -> list[str]:
-    """Return a sentence for each limit that has less than one unit for each task."""
-    limits = {"loops": budget.loops, "tokens": budget.tokens}
-    return [
-        f"the plan has {tasks} tasks, and the budget only {limit} {name}"
-        for name, limit in limits.items()
-        if limit is not None and limit < tasks
-    ]

@@ -140,10 +140,6 @@ class GroupChatCoordinator(ReviewingCoordinator):
         answer = TaskGraph([Task(CLOSING, request.goal)])
         return problems + reviewers.problems(answer, request.config)
 
-    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews call."""
-        return self._reviewers(team).models(None)
-
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         unreviewed = self.evaluator is None
@@ -218,8 +214,12 @@ class _Talk:
         of, said = self._of, list(self._said)
         if attempt is not None and task is not self._last:  # it is in `_said` already
             said.append(_said_in(task, attempt))
-        if of.until is not None and attempt is not None and await self._is_over(of.until, task, said):
-            return Choice(None)
+        if of.until is not None and attempt is not None:
+            ended, problem = await self._run.step(f"until:{task.id}", partial(_ask_until, of.until, tuple(said)))
+            if problem:
+                self._run.warn(f"`until` failed after {task.id!r}, and the talk continues: {problem}")
+            if ended:
+                return Choice(None)
         if self._turns.taken == of.max_turns:
             self._cut_short = of.until is not None or of.moderates is not None
             return Choice(None)
@@ -271,13 +271,6 @@ class _Talk:
         if rounds is not None and rounds.choice is not None:
             return rounds.choice
         return await self.follow(task, rounds.made if rounds is not None and task is self._last else None)
-
-    async def _is_over(self, until: Until, task: Task, said: Sequence[Said]) -> bool:
-        """Call `until`; if it fails, warn and let the talk continue."""
-        over, problem = await self._run.step(f"until:{task.id}", partial(_ask_until, until, tuple(said)))
-        if problem:
-            self._run.warn(f"`until` failed after {task.id!r}, and the talk continues: {problem}")
-        return over
 
     def _inputs(self, part: str) -> Mapping[str, Any]:
         """Return a member's inputs: its part, the talk before the last turn, and the last speaker."""

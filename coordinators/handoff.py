@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.narrowing import is_mapping
 from kairo_team._util.reply_json import object_schema
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers, ReviewingCoordinator, default_evaluator
-from kairo_team.coordinators.turns import Said, TurnRounds, Turns, described, longest, turn_id, written
+from kairo_team.coordinators.turns import Said, TurnRounds, Turns, described, turn_id, written
 from kairo_team.engine.records.digests import digest_of
 from kairo_team.engine.run.team_run import TeamRun
 from kairo_team.errors import PlanRefused, known
@@ -93,7 +95,10 @@ class HandoffCoordinator(ReviewingCoordinator):
 
     def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan of a run that hands over as often as it may."""
-        return longest(self.preview(request, team).tasks[0], self.max_hops + 1)
+        turns = [*self.preview(request, team).tasks]
+        for number in range(2, self.max_hops + 2):
+            turns.append(replace(turns[0], id=turn_id(number), depends_on=[turns[-1].id]))
+        return TaskGraph(turns)
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return why this request cannot be run with this team."""
@@ -138,8 +143,9 @@ class HandoffCoordinator(ReviewingCoordinator):
         """Yield what keeps a member from handing over that should be able to."""
         if not self.max_hops or not self.targets(name, team):
             return
-        tools = [getattr(tool, "name", None) for tool in _tools_of(member.agent)]
-        if HAND_OVER in tools:
+        tools: Any = getattr(member.agent, "tools", ())
+        own = cast("Sequence[Any]", tools) if isinstance(tools, tuple | list) else ()
+        if any(getattr(tool, "name", None) == HAND_OVER for tool in own):
             yield f"member {name!r} has a tool {HAND_OVER!r} of its own: give it another name, as_tool(..., name=...)"
         if not getattr(member.agent, "takes_tools", True):
             data = f"{{{HAND_OVER!r}: {{'to': ..., 'message': ...}}}}"
@@ -161,13 +167,13 @@ class _Conversation:
         """The turns so far."""
         self._handed: set[tuple[str, str, str, str]] = set()
         """Hand-overs so far: from, to, text and message."""
-        self._from: str | None = None
+        self.handed_by: str | None = None
         """The member that handed over to the one whose turn it is; None for the first."""
-        self._tools: dict[str, Tool] = {}
-        self._hops_left = of.max_hops
+        self.hops_left = of.max_hops
+        """How many more hand-overs are allowed."""
 
     def _rounds(self, task: Task) -> _HandoffRounds:
-        return _HandoffRounds(self, self._run, task, self._reviewers.of(task), self._of.failure_policy)
+        return _HandoffRounds(self._of, self, self._run, task, self._reviewers.of(task), self._of.failure_policy)
 
     async def hold(self) -> None:
         """Take turns until a member answers, or a hand-over ends the run."""
@@ -189,7 +195,11 @@ class _Conversation:
         return rounds.passed_on if rounds is not None and accepted else None
 
     async def _next(self, attempt: Attempt, said: HandOver) -> Task:
-        more = _handed_besides(attempt)
+        # Further hand-overs of the reply that ended the attempt, if its conversation is kept.
+        transcript = () if attempt.output is None else attempt.output.transcript
+        reply = next((message for message in reversed(transcript) if message.role == "assistant"), None)
+        asked = [] if reply is None else [call.arguments for call in reply.tool_calls if call.name == HAND_OVER]
+        more = [str(one.get("to")) for one in asked[1:] if isinstance(one, Mapping)]
         if more:
             others = f"also to {known(more)}" if set(more) != {said.to} else "again"
             self._run.warn(
@@ -201,9 +211,11 @@ class _Conversation:
         text = "" if attempt.artifact is None else attempt.artifact.text
         own = "" if text == said.message else text  # some members write the message twice
         self._said.append(Said(attempt.member, own, f"hands over to {said.to}: {said.message}"))
-        self._from = attempt.member
-        self._hops_left -= 1  # before the turn begins: its tools depend on this
-        return await self._turns.take(said.to, _description(attempt.member, self._hops_left), inputs)
+        self.handed_by = attempt.member
+        self.hops_left -= 1  # before the turn begins: its tools depend on this
+        end = "" if self.hops_left else " No hand-over is left: answer yourself."
+        ask = f"{attempt.member!r} hands over to you: read the message, and go on with the goal.{end}"
+        return await self._turns.take(said.to, ask, inputs)
 
     def _end(self, attempt: Attempt, said: HandOver) -> str | None:
         """Return why the run ends with this hand-over; None if it continues."""
@@ -213,47 +225,35 @@ class _Conversation:
         if handed in self._handed:
             return f"{attempt.member!r} handed over to {said.to!r} in the same words as before: nothing new came of it"
         self._handed.add(handed)
-        if self._hops_left:
+        if self.hops_left:
             return None
         return f"{attempt.member!r} would hand over to {said.to!r}, after {self._of.max_hops} hand-overs (max_hops)"
-
-    def tools(self, task: Task) -> Sequence[Tool]:
-        """Return the tool that hands over, while that is possible."""
-        member = self._run.member(task) or ""
-        targets = self.targets(task, member) if self._hops_left else []
-        if not targets:
-            return ()
-        if member not in self._tools:
-            self._tools[member] = hand_over_tool(targets)
-        return (self._tools[member],)
-
-    def others(self, task: Task) -> Sequence[str]:
-        """Return the other members that could have been handed this turn."""
-        if self._from is None:
-            return ()
-        return [one.id for one in self._of.targets(self._from, self._run.team) if one.id != self._run.member(task)]
-
-    def targets(self, task: Task, member: str) -> list[Member]:
-        """Return the members that one may hand over to; a substitute, such as a senior, uses the task's own routes."""
-        team = self._run.team
-        stands_in = member not in {one.id for one in team.members}
-        return self._of.targets((task.member or member) if stands_in else member, team)
 
 
 class _HandoffRounds(TurnRounds):
     """The rounds of one turn."""
 
-    def __init__(self, conversation: _Conversation, *about: Any) -> None:
+    def __init__(self, of: HandoffCoordinator, conversation: _Conversation, *about: Any) -> None:
         super().__init__(*about)
+        self._of = of
         self._conversation = conversation
 
     def tools(self, number: int) -> Sequence[Tool]:
         """Offer the tool that hands over, while that is possible."""
-        return self._conversation.tools(self.task)
+        targets = self._targets(self.run.member(self.task) or "") if self._conversation.hops_left else []
+        return (hand_over_tool(targets),) if targets else ()
 
     def others(self) -> Sequence[str]:
         """Return the other members that could have been handed this turn."""
-        return self._conversation.others(self.task)
+        by = self._conversation.handed_by
+        targets = [] if by is None else self._of.targets(by, self.run.team)
+        return [one.id for one in targets if one.id != self.run.member(self.task)]
+
+    def _targets(self, member: str) -> list[Member]:
+        """Return the members that one may hand over to; a substitute, such as a senior, uses the task's own routes."""
+        team = self.run.team
+        stands_in = member not in {one.id for one in team.members}
+        return self._of.targets((self.task.member or member) if stands_in else member, team)
 
     def problem(self, attempt: Attempt) -> str | None:
         """Return what is wrong with a hand-over that came as data."""
@@ -261,7 +261,7 @@ class _HandoffRounds(TurnRounds):
         if attempt.ended_by is not None or data is None:  # the tool has checked its own arguments
             return None
         try:
-            _checked(data, [one.id for one in self._conversation.targets(self.task, attempt.member)])
+            _checked(data, [one.id for one in self._targets(attempt.member)])
         except ValueError as error:
             return f"its data hands over, and {error}"
         return None
@@ -331,44 +331,22 @@ def _handed_as_data(attempt: Attempt) -> Any:
     return cast("Mapping[str, Any]", data).get(HAND_OVER) if isinstance(data, Mapping) else None
 
 
-def _handed_besides(attempt: Attempt) -> list[str]:
-    """Return the targets of further hand-overs in the reply that ended an attempt, if its conversation is kept."""
-    transcript = () if attempt.output is None else attempt.output.transcript
-    last = next((message for message in reversed(transcript) if message.role == "assistant"), None)
-    asked = [] if last is None else [call.arguments for call in last.tool_calls if call.name == HAND_OVER]
-    return [str(one.get("to")) for one in asked[1:] if isinstance(one, Mapping)]
-
-
-def _description(by: str, hops_left: int) -> str:
-    end = "" if hops_left else " No hand-over is left: answer yourself."
-    return f"{by!r} hands over to you: read the message, and go on with the goal.{end}"
-
-
 def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
-
-
-def _tools_of(agent: Any) -> Sequence[Any]:
-    tools = getattr(agent, "tools", ())
-    return cast("Sequence[Any]", tools) if isinstance(tools, tuple | list) else ()
 
 
 def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
     """Return routes by member; `ValueError` for invalid ones."""
     what = "HandoffCoordinator.routes"
-    if given is not None and not _is(given, Mapping):
+    if given is not None and not is_mapping(given):
         raise ValueError(f"{what} are the members that one may hand over to, by member, not {given!r:.200}")
     routes: dict[str, tuple[str, ...]] = {}
-    for name, named in dict[Any, Any](given or {}).items():
-        if not _is(name, str) or _is(named, str) or not _is(named, Sequence):
+    for name, named in (given or {}).items():
+        if not isinstance(name, str) or isinstance(named, str) or not isinstance(named, Sequence):
             raise ValueError(f"{what}: {name!r} has a list of members' ids, such as ['billing'], not {named!r:.200}")
-        targets = tuple[Any, ...](named)
+        targets = tuple(cast("Sequence[Any]", named))
         unfit = [one for one in targets if not isinstance(one, str) or one == name]
         if unfit:
             raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")
         routes[name] = targets
     return MappingProxyType(routes)  # read-only: the digest is part of the record
-
-
-def _is(value: object, kind: type[Any]) -> bool:
-    return isinstance(value, kind)

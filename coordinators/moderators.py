@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 import anyio
-from pydantic import BaseModel, create_model
+from pydantic import create_model
 
 from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
 from kairo_team._util.reply_json import object_schema, read_reply
@@ -213,7 +213,9 @@ class _Agent:
         models = context.services.models
         seen, lines = offered_to(lambda file: None if about is None else about(file, models), talk.files)
         question = _question(context, talk, lines)
-        context.output_type = _reply_type(talk)  # an agent takes its schema from the context
+        answers: Any = Literal[tuple(_answers(talk))]
+        # An agent takes its schema from the context.
+        context.output_type = create_model("NextSpeaker", next=(answers, ...))
 
         async def ask(problem: str) -> str | None:
             again = f"\n\n{context.render('moderator_again', problem=problem)}" if problem else ""
@@ -238,11 +240,6 @@ def _question(context: WorkContext, talk: Talk, files: Sequence[str]) -> str:
 def _answers(talk: Talk) -> list[str]:
     """Return the possible answers of a moderator; the talk cannot end before a member has spoken."""
     return [*talk.names, *([END] if talk.said else [])]
-
-
-def _reply_type(talk: Talk) -> type[BaseModel]:
-    answers: Any = Literal[tuple(_answers(talk))]
-    return create_model("NextSpeaker", next=(answers, ...))
 
 
 def _named(text: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import trusted
 from kairo_team.budget import left_of
-from kairo_team.engine.plan.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import plan_problems
 from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
 from kairo_team.human import HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, shown, words_of
@@ -120,10 +120,16 @@ class PlanMaker:
         try:
             with AWAITED_CALL:
                 graph = await self._planner.plan(request, run.team, run.context("plan"))
-                if not fail_fast:
-                    # Checked here, where an invalid plan can still be replaced; else the run checks it.
-                    _check_plan(graph, run.team)
+            if fail_fast:
                 return graph
+            # Checked here, where an invalid plan can still be replaced; else the run checks it.
+            made: Any = graph
+            if not isinstance(made, TaskGraph):
+                raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
+            problems = plan_problems(graph.tasks, run.team)
+            if problems:
+                raise PlanRefused(problems)
+            return graph
         except Exception as error:
             cause = innermost(error)
             if fail_fast or isinstance(cause, HaltError):
@@ -138,15 +144,6 @@ class PlanMaker:
         left = await work.recorded("left", lambda: left_of(run.governor.budget, run.governor.usage))
         request = replace(run.request, plan=kept, context=context, config=replace(run.config, budget=left))
         return await self._planner.plan(request, run.team, work)
-
-
-def _check_plan(graph: Any, team: Team) -> None:
-    """Raise unless it is a plan that the team can run."""
-    if not isinstance(graph, TaskGraph):
-        raise ContractBreach(f"the planner returned {shown(graph)}, not a TaskGraph")
-    problems = plan_problems(graph, team, bind(graph, team))
-    if problems:
-        raise PlanRefused(problems)
 
 
 def show_plan(graph: TaskGraph) -> str:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairo_team._util.reply_json import object_schema
 from kairo_team.conditions import condition_schema
-from kairo_team.engine.plan.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import plan_problems
 from kairo_team.errors import PlanRefused
 from kairo_team.prompts.quoting import cap
 from kairo_team.tasks import Loop, Task, TaskGraph
@@ -117,7 +117,7 @@ def plan_with(
         problems += sentences(error)
     except ValueError as error:
         problems.append(str(error))
-    problems += plan_problems(new, team, bind(new, team))  # in addition, so that all problems are sent back at once
+    problems += plan_problems(new, team)  # in addition, so that all problems are sent back at once
     if problems or graph is None:
         raise PlanRefused(_short(problems))
     return graph

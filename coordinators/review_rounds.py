@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -254,7 +254,10 @@ class ReviewRounds:
             return verdict
         if len(self.reviewed) > self._most:
             return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
-        if self._stands_still():
+        last = [verdict for _, verdict in self.reviewed[-_STANDSTILL:]]
+        same = len(last) == _STANDSTILL and all(_failing(one) == _failing(last[0]) for one in last)
+        # A better score is progress, with the same findings.
+        if same and max(one.score or 0.0 for one in last[1:]) <= (last[0].score or 0.0):
             return self._used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same problems")
         return verdict
 
@@ -264,22 +267,16 @@ class ReviewRounds:
         An artifact equal to the last keeps its verdict; one equal to an earlier one is a cycle, which ends the review.
         """
         for age, (earlier, verdict) in enumerate(reversed(self.reviewed)):
-            if self._is_same(earlier, attempt):
+            if self._identity(earlier) == self._identity(attempt):
                 return verdict if age == 0 else self._used_up(Cause.CYCLE, "an earlier version came back unchanged")
         return None
 
-    def _is_same(self, earlier: Attempt, attempt: Attempt) -> bool:
-        """Compare artifacts, and the conversations too if reviews read them."""
-        if getattr(self._evaluator, "reads_transcript", False) and _transcript(earlier) != _transcript(attempt):
-            return False
-        return _digest(earlier) == _digest(attempt)
-
-    def _stands_still(self) -> bool:
-        last = [verdict for _, verdict in self.reviewed[-_STANDSTILL:]]
-        if len(last) < _STANDSTILL or any(_failing(verdict) != _failing(last[0]) for verdict in last):
-            return False
-        # A better score is progress, with the same findings.
-        return max(verdict.score or 0.0 for verdict in last[1:]) <= (last[0].score or 0.0)
+    def _identity(self, attempt: Attempt) -> tuple[str | None, Sequence[Message]]:
+        """Return what equal attempts have in common: the artifact, and the conversation too if reviews read it."""
+        digest, output = None if attempt.artifact is None else attempt.artifact.digest, attempt.output
+        if output is None or not getattr(self._evaluator, "reads_transcript", False):
+            return digest, ()
+        return digest, output.transcript
 
     def _used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
         """Return that the review is used up, with the findings on the best attempt."""
@@ -288,12 +285,14 @@ class ReviewRounds:
     # ------------------------------------------------------------------ what a review left open
 
     async def _escalate(self, verdict: EvaluationVerdict) -> None:
-        """Accept a PASS, or ask who decides: senior, person, risk."""
+        """Accept a PASS, or ask who decides: the member's senior by one more attempt, then a person, then the risk."""
         run, task = self.run, self.task
         while verdict.outcome is not VerdictOutcome.PASS:
             assert verdict.cause is not None, "only PASS and REVISE have no cause"
             run.emit(events.TaskEscalated, task.id, self._latest.member, verdict.cause)
-            again = await self._ask_senior(verdict)
+            senior, again = run.team.member(self._latest.member).senior, None
+            if senior is not None and verdict.cause in _ABOUT_THE_WORK and await run.hand_over(task, senior.id):
+                again = await self._one_more(verdict, findings_for_next_attempt(verdict))
             if again is None and not self._over:
                 again = await self._ask_person(verdict)
             if again is None:
@@ -308,13 +307,6 @@ class ReviewRounds:
     def _chosen(self, verdict: EvaluationVerdict) -> Attempt:
         """Return the attempt that a verdict is about: the best one if the review is used up, else the last."""
         return self.best()[0] if verdict.cause in _USED_UP else self._latest
-
-    async def _ask_senior(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
-        """Give the member's senior one attempt; None without a senior, or if it makes nothing."""
-        senior = self.run.team.member(self._latest.member).senior
-        if senior is None or verdict.cause not in _ABOUT_THE_WORK or not await self.run.hand_over(self.task, senior.id):
-            return None
-        return await self._one_more(verdict, findings_for_next_attempt(verdict))
 
     async def _ask_person(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
         """Ask the run's gate and carry out the person's decision; return the verdict of one more attempt, if any."""
@@ -331,8 +323,12 @@ class ReviewRounds:
         elif self._revisions_left:
             self._sent_back += 1
             return await self._revise_for(decision, verdict)
-        else:
-            await self._end_rounds(decision)
+        else:  # the person wants another version, and no revision is left
+            made = f"{self._sent_back} were made already (TeamConfig.max_human_rounds)"
+            why = f"a person wants another version ({decision.feedback}), and {made}"
+            ended = self._used_up(Cause.ROUNDS_EXHAUSTED, why)
+            self.run.emit(events.TaskEscalated, self.task.id, self._latest.member, Cause.ROUNDS_EXHAUSTED)
+            await self._leave_to_risk(ended, self._chosen(ended))
         return None
 
     @property
@@ -341,10 +337,14 @@ class ReviewRounds:
         return self.run.config.max_human_rounds - self._sent_back
 
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
+        assert verdict.cause is not None, "a person is asked only what a review left open"
+        left = "; ".join(one.text for one in verdict.criteria if one.left_to_a_person)
+        detail = left if left and verdict.awaits_approval else verdict.feedback
+        why = f"{_WHY_ASKED[verdict.cause]}: {detail}" if detail else f"{_WHY_ASKED[verdict.cause]}."
         before = next((one for one, _ in reversed(self.reviewed) if one.number < chosen.number), None)
         return HumanRequest(
             "review",
-            f"Is the work of {chosen.member!r} on {self.task.id!r} good enough? {_reason_to_ask(verdict)}",
+            f"Is the work of {chosen.member!r} on {self.task.id!r} good enough? {why}",
             subject_of(chosen.artifact),
             self.task.id,
             chosen.member,
@@ -371,14 +371,6 @@ class ReviewRounds:
             "reject": "the task fails",
             "silence": silence,
         }
-
-    async def _end_rounds(self, decision: HumanDecision) -> None:
-        """Let the risk profile decide: the person wants another version, and no revision is left."""
-        made = f"{self._sent_back} were made already (TeamConfig.max_human_rounds)"
-        why = f"a person wants another version ({decision.feedback}), and {made}"
-        ended = self._used_up(Cause.ROUNDS_EXHAUSTED, why)
-        self.run.emit(events.TaskEscalated, self.task.id, self._latest.member, Cause.ROUNDS_EXHAUSTED)
-        await self._leave_to_risk(ended, self._chosen(ended))
 
     async def _revise_for(self, decision: HumanDecision, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
         """Have the artifact's author make the attempt that a person requested; fail the task if it cannot be made."""
@@ -432,11 +424,6 @@ def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Findin
     repeats = any(one.observed and one.observed in verdict.feedback for one in verdict.findings)
     if verdict.outcome is VerdictOutcome.REVISE and verdict.feedback and not repeats:
         remarks.append(Finding("feedback", severity="info", observed=verdict.feedback))
-    return (*blocking[:MOST_FINDINGS], *remarks, *_met(verdict, {finding.criterion or finding.id for finding in wrong}))
-
-
-def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
-    """Return a finding for each criterion that is met; a closed finding if it was not met before."""
     right = [replace(finding, severity="info") for finding in verdict.findings if finding.is_right]
     met_now = [one for one in verdict.criteria if one.passed]
     right += [Finding(one.id, one.id, "info", expected=one.text, status="met") for one in met_now]
@@ -444,15 +431,9 @@ def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
     for finding in right:
         # The closed finding comes first, and says what was wrong.
         met.setdefault(finding.criterion or finding.id, finding)
-    return (finding for name, finding in met.items() if name not in wrong)
-
-
-def _transcript(attempt: Attempt) -> Sequence[Message]:
-    return () if attempt.output is None else attempt.output.transcript
-
-
-def _digest(attempt: Attempt) -> str | None:
-    return None if attempt.artifact is None else attempt.artifact.digest
+    for finding in wrong:
+        met.pop(finding.criterion or finding.id, None)
+    return (*blocking[:MOST_FINDINGS], *remarks, *met.values())
 
 
 def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
@@ -468,11 +449,3 @@ def _rank(verdict: EvaluationVerdict) -> tuple[bool, int, float, int]:
     met = sum(criterion.passed is True for criterion in verdict.criteria)
     open_findings = sum(finding.severity == "blocking" for finding in verdict.findings)
     return not verdict.no_risk_accepts, met, verdict.score or 0.0, -open_findings  # `max` keeps the earliest of equals
-
-
-def _reason_to_ask(verdict: EvaluationVerdict) -> str:
-    """Return why a person is asked, and what to look at."""
-    assert verdict.cause is not None, "a person is asked only what a review left open"
-    left = "; ".join(one.text for one in verdict.criteria if one.left_to_a_person)
-    detail = left if left and verdict.awaits_approval else verdict.feedback
-    return f"{_WHY_ASKED[verdict.cause]}: {detail}" if detail else f"{_WHY_ASKED[verdict.cause]}."

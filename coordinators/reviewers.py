@@ -96,8 +96,8 @@ class Reviewers:
         default = named_evaluator(team, evaluator) if isinstance(evaluator, str) else evaluator
         self._default = None if default is None else wired(default, judge)
         self._named: dict[str, EvaluationStrategy] = {}
-        self._reviewable: TaskGraph | None = None
-        """The last plan that was found to have no problems."""
+        self._reviewable: tuple[TaskGraph, TeamConfig, bool] | None = None
+        """The last plan that was found to have no problems, under which configuration, and whether with a gate."""
 
     def of(self, task: Task) -> EvaluationStrategy | None:
         """Return the evaluator of a task; None: it is not reviewed."""
@@ -116,7 +116,7 @@ class Reviewers:
         `gated` is whether criteria of a person may stay open; None: where the run has a gate.
         """
         has_gate = run.gated if gated is None else gated
-        problems = () if graph is self._reviewable else self._problems(graph, run.config, gated=has_gate)
+        problems = self._problems(graph, run.config, gated=has_gate)
         if problems:
             raise PlanRefused(problems)
         if self.models(graph):
@@ -135,28 +135,25 @@ class Reviewers:
         return self._problems(graph, config, gated=gated)
 
     def _problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
-        found = list(self._unreviewable(graph, gated=gated, risk=config.risk_profile))
-        for model in self.models(graph):
-            found += judge_problems(model, config, runtime_of(self._team))
-        self._reviewable = None if found else graph
-        return list(dict.fromkeys(found))
-
-    def _unreviewable(self, graph: TaskGraph, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
-        lacking = {name: list(self._lacks(name, gated=gated, risk=risk)) for name in _names(graph)}
+        last = self._reviewable
+        if last is not None and last[0] is graph and last[1] is config and last[2] == gated:
+            return []
+        lacking = {name: list(self._lacks(name, gated=gated, risk=config.risk_profile)) for name in _names(graph)}
+        found: list[str] = []
         for task in done_by_members(graph.tasks):
-            for problem in (*lacking[task.evaluator], *self._incomparable(task)):
-                yield f"task {task.id!r} {problem}"
-        if self._judge is not None and not any(model is self._judge for model in self.models(graph)):
-            yield "a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out"
-
-    def _incomparable(self, task: Task) -> Iterator[str]:
-        """Yield a problem for each criterion that compares with a reference the task does not have."""
-        if task.reference is None:
-            for criterion in compared(self.of(task)):
-                yield (
-                    f"cannot be reviewed: criterion {criterion.id!r} compares with Task.reference, and the task has "
-                    "none: give it one"
+            found += [f"task {task.id!r} {problem}" for problem in lacking[task.evaluator]]
+            for criterion in compared(self.of(task)) if task.reference is None else ():
+                found.append(
+                    f"task {task.id!r} cannot be reviewed: criterion {criterion.id!r} compares with Task.reference, "
+                    "and the task has none: give it one"
                 )
+        models = self.models(graph)
+        if self._judge is not None and not any(model is self._judge for model in models):
+            found.append("a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out")
+        for model in models:
+            found += judge_problems(model, config, runtime_of(self._team))
+        self._reviewable = None if found else (graph, config, gated)
+        return list(dict.fromkeys(found))
 
     def _lacks(self, name: str | None, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
         """Yield the reasons why tasks that name this evaluator cannot be reviewed as required."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from kairo_team.artifacts import Artifact
 from kairo_team.coordinators.proposals import ProposedTask, plan_with, sentences, task_schema
 from kairo_team.coordinators.turns import described
 from kairo_team.engine.plan.growth import join
+from kairo_team.engine.records.plan_records import MISSING
 from kairo_team.errors import PlanRefused, known
 from kairo_team.prompts.quoting import CAP, cap, fence, mark_of
 from kairo_team.tasks import Task, TaskStatus
@@ -29,7 +31,6 @@ _MOST_SHOWN: Final = 4 * CAP
 _MOST_OF_A_REASON: Final = 500
 """Characters of the reason why a task was not accepted."""
 _BROKEN_REVIEWS: Final = frozenset({Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET})
-_MISSING: Final = object()
 
 
 class Assigned:
@@ -55,10 +56,14 @@ class Assigned:
 
     def line(self, task: Task) -> str:
         """Describe a task's state in one line."""
-        outcome = self.outcome(task)
-        how = "it starts after this turn" if outcome is None else outcome.status.value
-        why = "" if outcome is None else " ".join(_why(outcome).split())
-        return f"{task.id} ({task.member}): {how}{': ' if why else ''}{cap(why, _MOST_OF_A_REASON)}"
+        who, outcome = f"{task.id} ({task.member})", self.outcome(task)
+        if outcome is None:
+            return f"{who}: it starts after this turn"
+        why, verdict = outcome.error or "", outcome.verdict
+        if why and verdict is not None and _BROKEN_REVIEWS & {verdict.cause, *verdict.other_causes}:
+            why = f"its review failed ({verdict.cause})"  # the message of a broken evaluator must not reach a member
+        why = cap(" ".join(why.split()), _MOST_OF_A_REASON)
+        return f"{who}: {outcome.status.value}{': ' if why else ''}{why}"
 
     def accepted(self) -> list[tuple[Task, Artifact]]:
         """Return the accepted tasks with their artifacts, in plan order."""
@@ -88,51 +93,34 @@ class Turn:
         """The tasks recorded as created in this attempt, including those from before it was interrupted."""
         found: list[Task] = []
         # Read from the journal each time: a resumed attempt finds what it had created before.
-        while (task := self._run.journal.get(f"{self._key}:{len(found) + 1}", _MISSING)) is not _MISSING:
+        while (task := self._run.journal.get(f"{self._key}:{len(found) + 1}", MISSING)) is not MISSING:
             found.append(cast("Task", task))
         return found
 
     def tools(self) -> list[Tool]:
         """Return the tools that the supervisor has now."""
-        tools = [
-            Tool(
-                "finish",
-                self.finish,
-                "End the work with the whole answer.",
-                object_schema({"answer": {"type": "string", "minLength": 1}}),
-                "read",
-                ends="answer",
+        assigned, tools = self._assigned, list[Tool]()
+        kept = [task.id for task in assigned.tasks]
+        if self._may_create:
+            names = [member.id for member in assigned.members]
+            lines = "\n".join(map(described, assigned.members))
+            schema = task_schema(names, kept, assigned.max_tasks, optional=["depends_on"])
+            what = (
+                "Give a part of the work to a member. The description says all that the member has to know; depends_on "
+                f"are the ids of tasks whose results it needs. Members:\n{lines}"
             )
-        ]
-        if self._assigned.tasks:
-            ids = {"type": "array", "items": {"enum": [task.id for task in self._assigned.tasks]}}
+            # `dict` checks nothing: the tool says all that is wrong at once, in words that name the members
+            tools.append(Tool("create_task", self.create_task, what, schema, "write", dict, idempotent=True))
+            what = "End your turn, once you have created tasks: you have their results in the next one."
+            tools.append(Tool("wait", self.wait, what, object_schema({}), "read", ends="turn"))
+        if kept:
+            schema = object_schema({"ids": {"type": "array", "items": {"enum": kept}}}, [])
             what = "Show how tasks ended, with their texts: those of these ids, or all."
             # `dict`: the tool checks by itself.
-            tools.insert(0, Tool("see_results", self.see_results, what, object_schema({"ids": ids}, []), "read", dict))
-        return [*self._creating(), *tools] if self._may_create else tools
-
-    def _creating(self) -> list[Tool]:
-        assigned = self._assigned
-        names = [member.id for member in assigned.members]
-        lines = "\n".join(map(described, assigned.members))
-        kept = [task.id for task in assigned.tasks]
-        schema = task_schema(names, kept, assigned.max_tasks, optional=["depends_on"])
-        what = (
-            "Give a part of the work to a member. The description says all that the member has to know; depends_on "
-            f"are the ids of tasks whose results it needs. Members:\n{lines}"
-        )
-        return [
-            # `dict` checks nothing: the tool says all that is wrong at once, in words that name the members
-            Tool("create_task", self.create_task, what, schema, "write", dict, idempotent=True),
-            Tool(
-                "wait",
-                self.wait,
-                "End your turn, once you have created tasks: you have their results in the next one.",
-                object_schema({}),
-                "read",
-                ends="turn",
-            ),
-        ]
+            tools.append(Tool("see_results", self.see_results, what, schema, "read", dict))
+        schema = object_schema({"answer": {"type": "string", "minLength": 1}})
+        what = "End the work with the whole answer."
+        return [*tools, Tool("finish", self.finish, what, schema, "read", ends="answer")]
 
     # ------------------------------------------------------------------ the tools
 
@@ -160,7 +148,8 @@ class Turn:
         shown = [there[one] for one in dict.fromkeys(ids)]
         if not shown:
             return "No task was created yet."
-        texts = [self._text(task, _MOST_SHOWN // len(shown)) for task in shown]
+        most, outcomes = _MOST_SHOWN // len(shown), map(self._assigned.outcome, shown)
+        texts = [None if one is None or one.artifact is None else cap(one.artifact.text, most) for one in outcomes]
         lines = [self._assigned.line(task) for task in shown]
         mark = mark_of("\n".join([*lines, *filter(None, texts)]))  # one mark that none of the texts contains
         parts = [f"{line}\n{fence(text, mark)}" if text else line for line, text in zip(lines, texts, strict=True)]
@@ -194,9 +183,10 @@ class Turn:
             proposed = ProposedTask.model_validate(dict(arguments))
         except ValidationError as error:
             raise PlanRefused(sentences(error)) from None
-        same = [task for task in created if task.id == proposed.id]
-        if same and _is_same(proposed, same[0]):
-            return same[0]
+        for task in created:
+            with suppress(ValueError):  # for what cannot be a task: its problems are found below
+                if task.id == proposed.id and task == proposed.as_task():
+                    return task
         if len(assigned.tasks) + len(created) >= most:
             raise PlanRefused([f"all {most} tasks are created (SupervisorCoordinator.max_tasks): work with these"])
         problems = self._problems(proposed)
@@ -226,22 +216,3 @@ class Turn:
         if lost:
             found.append(f"it needs what was not accepted: {known(lost)}")
         return found
-
-    def _text(self, task: Task, most: int) -> str | None:
-        outcome = self._assigned.outcome(task)
-        return None if outcome is None or outcome.artifact is None else cap(outcome.artifact.text, most)
-
-
-def _is_same(proposed: ProposedTask, task: Task) -> bool:
-    try:
-        return proposed.as_task() == task
-    except ValueError:
-        return False
-
-
-def _why(outcome: TaskOutcome) -> str:
-    """Return why a task was not accepted."""
-    verdict, error = outcome.verdict, outcome.error or ""
-    # The message of a broken evaluator must not reach a member.
-    causes = set[Cause | None]() if verdict is None else {verdict.cause, *verdict.other_causes}
-    return f"its review failed ({verdict.cause})" if verdict and error and causes & _BROKEN_REVIEWS else error

@@ -89,7 +89,19 @@ class SupervisorCoordinator(ReviewingCoordinator):
         Raises `PlanRefused` for a plan in the request, an unknown supervisor or evaluator, and a supervisor whose agent
         takes no tools.
         """
-        problems = list(self._impossible(request, team))
+        problems, names = list[str](), [member.id for member in team.members]
+        if request.plan is not None:
+            problems.append(
+                "SupervisorCoordinator makes its own tasks and takes no plan: leave the plan out, or run it with "
+                "ExpertTeamCoordinator or TaskDispatchCoordinator"
+            )
+        if self.supervisor is not None and self.supervisor not in names:
+            problems.append(f"the supervisor {self.supervisor!r} is not a member; the team has {known(names)}")
+        elif not getattr((leader := self._leader(team)).agent, "takes_tools", True):
+            problems.append(
+                f"the supervisor {leader.id!r} cannot use the tools that a coordinator offers (takes_tools is False): "
+                "name a member with another agent"
+            )
         if problems:
             raise PlanRefused(problems)
         self._reviewers(team)
@@ -118,48 +130,25 @@ class SupervisorCoordinator(ReviewingCoordinator):
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, tolerate_failures=True, templates=self.templates, gate=self.gate) as run:
-            team = run.team
-            first, reviewers = self.preview(request, team), self._reviewers(team)
-            turns = self._turns(request, team)
-            problems = [*self.preflight(request, team)]
+            problems = self.preflight(request, run.team)
             if problems:
                 raise PlanRefused(problems)
-            graph = await run.plan(first)
+            graph, reviewers = await run.plan(self.preview(request, run.team)), self._reviewers(run.team)
             reviewers.check(run, _with_created(graph))
-            await _Supervision(run, self, turns, reviewers).work(graph)
+            await _Supervision(run, self, self._turns(request, run.team), reviewers).work(graph)
         return run.result
-
-    def _impossible(self, request: TeamExecutionRequest, team: Team) -> Sequence[str]:
-        """Return why a supervisor cannot lead this team with this request."""
-        problems: list[str] = []
-        if request.plan is not None:
-            problems.append(
-                "SupervisorCoordinator makes its own tasks and takes no plan: leave the plan out, or run it with "
-                "ExpertTeamCoordinator or TaskDispatchCoordinator"
-            )
-        names = [member.id for member in team.members]
-        if self.supervisor is not None and self.supervisor not in names:
-            return [*problems, f"the supervisor {self.supervisor!r} is not a member; the team has {known(names)}"]
-        leader = _leader(team, self.supervisor)
-        if not getattr(leader.agent, "takes_tools", True):
-            problems.append(
-                f"the supervisor {leader.id!r} cannot use the tools that a coordinator offers (takes_tools is False): "
-                "name a member with another agent"
-            )
-        return problems
 
     def _turns(self, request: TeamExecutionRequest, team: Team) -> _Turns:
         prompts = Prompts({**runtime_of(bind_runtime(team)).templates, **self.templates})
-        return _Turns(self, request.goal, _leader(team, self.supervisor), prompts)
+        return _Turns(self, request.goal, self._leader(team), prompts)
+
+    def _leader(self, team: Team) -> Member:
+        return team.members[0] if self.supervisor is None else team.member(self.supervisor)
 
     def _reviewers(self, team: Team) -> Reviewers:
         if self.answer_evaluator is not None:
             named_evaluator(team, self.answer_evaluator)
         return super()._reviewers(team)
-
-
-def _leader(team: Team, name: str | None) -> Member:
-    return team.members[0] if name is None else team.member(name)
 
 
 def _with_created(plan: TaskGraph | None) -> TaskGraph:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from kairo_team.coordinators.review_rounds import ReviewRounds
@@ -26,14 +25,6 @@ _CUT: Final = "\n[cut here]"
 def turn_id(number: int) -> str:
     """Return the id of a turn, by its number from 1."""
     return f"turn.{number:04d}"  # padded: ids sort as numbers do
-
-
-def longest(first: Task, turns: int) -> TaskGraph:
-    """Return the plan of a conversation that takes all its turns, to check a budget."""
-    chain = [first]
-    for number in range(2, turns + 1):
-        chain.append(replace(first, id=turn_id(number), depends_on=[chain[-1].id]))
-    return TaskGraph(chain)
 
 
 def described(member: Member) -> str:
@@ -79,18 +70,13 @@ def written(said: Sequence[Said], most: int) -> str:
         if len(shown) <= most:
             return shown
         texts.popleft()
-    return _cut(_notice(len(said) - 1) + str(said[-1]), most)
+    text, kept = _notice(len(said) - 1) + str(said[-1]), most - len(_CUT)
+    return text[:kept] + _CUT if kept > 0 else text[:most]
 
 
 def _notice(left_out: int) -> str:
     turns = "1 earlier turn is" if left_out == 1 else f"{left_out:,} earlier turns are"
     return f"[{turns} left out]{_BETWEEN}" if left_out else ""
-
-
-def _cut(text: str, most: int) -> str:
-    """Cut a text to so many characters, with a notice if one fits."""
-    kept = most - len(_CUT)
-    return text[:kept] + _CUT if kept > 0 else text[:most]
 
 
 class TurnRounds(ReviewRounds):

@@ -64,7 +64,7 @@ MODULES = {
     "engine/records": """digests earlier_calls journal plan_records questions recovery run_handle run_scope
         suspension""",
     "engine/tasks": "dispatcher member_budgets ready_tasks task_budgets task_run",
-    "engine/work": "constraints member_model retention run_arguments run_services runtime steering work_context",
+    "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent team_run",
     "agents": """dead_connections foreign_files langgraph langgraph_attempt langgraph_clients langgraph_models
@@ -112,7 +112,7 @@ ENGINE_IN_ORDER = {
     "live": "timers enforced_end task_pool function_agent event_bus",
     "records": "journal plan_records run_scope questions digests earlier_calls suspension run_handle recovery",
     "tasks": "ready_tasks member_budgets task_run task_budgets dispatcher",
-    "work": "steering constraints run_arguments retention runtime run_services member_model work_context",
+    "work": "steering constraints run_arguments runtime run_services member_model work_context",
     "plan": "grown_tasks preflight planning growth",
     "run": "attempts ending lone_agent team_run",
 }

@@ -530,7 +530,7 @@ def members_of_one_role(size: int) -> None:
 def tasks_for_members_by_name(size: int) -> None:
     team = kt.Team("t", [kt.Member("a", agent, name=Counted(f"m{number}")) for number in range(size)])
     plan = kt.TaskGraph([kt.Task(f"t{number}", "do", member=f"m{number}") for number in range(size)])
-    assert bind(plan, team)["t7"] == ("m7",)
+    assert bind(plan.tasks, team)["t7"] == ("m7",)
 
 
 @pytest.mark.parametrize("work", [duplicates, members_of_one_name, members_of_one_role, tasks_for_members_by_name])

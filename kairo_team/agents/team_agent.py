@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.api import run
 from kairo_team.artifacts import Artifact
-from kairo_team.engine.plan.preflight import bind, file_problems, plan_problems
+from kairo_team.engine.plan.preflight import file_problems, plan_problems
 from kairo_team.errors import TeamFailed
 from kairo_team.plugins import resolve
 from kairo_team.results import AgentOutput, TeamStatus
@@ -70,7 +70,7 @@ class TeamAgent:
         if self.team.runtime is not None and self.team.runtime.models is not models:
             return [f"team {self.team.name!r} uses the runtime of the team around it: build it without runtime="]
         plan = self.plan
-        problems = [] if plan is None else plan_problems(plan, self.team, bind(plan, self.team))
+        problems = [] if plan is None else plan_problems(plan.tasks, self.team)
         for member in self.team.everyone:
             ask: Any = getattr(member.agent, "preflight", None)
             found: list[str] = [] if ask is None else ask(member.role, models, budget)
@@ -79,7 +79,7 @@ class TeamAgent:
 
     def file_problem(self, file: File, models: Models) -> str | None:
         """Return why a member of the inner team cannot be given a file; None if each can."""
-        problems = file_problems(self.plan, [file], self.team, models)
+        problems = file_problems(None if self.plan is None else self.plan.tasks, [file], self.team, models)
         return f"in team {self.team.name!r}: {problems[0]}" if problems else None
 
     async def run(

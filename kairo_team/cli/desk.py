@@ -18,7 +18,7 @@ from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.report import folded, show_result
 from kairo_team.cli.run_table import INTERRUPTED
 from kairo_team.cli.streams import Screen, claim_stdout, silence
-from kairo_team.engine.plan.preflight import PlanCheck, bind, plan_problems
+from kairo_team.engine.plan.preflight import PlanCheck, plan_problems
 from kairo_team.engine.work.run_arguments import pick_coordinator
 from kairo_team.errors import PlanRefused
 from kairo_team.results import TeamResult
@@ -230,7 +230,7 @@ def _known_plan(job: Job) -> TaskGraph:
         )
     if not isinstance(plan, TaskGraph):
         raise Refusal(f"the coordinator's preview must return a TaskGraph or None, not {plan!r:.80}")
-    problems = plan_problems(plan, job.team, bind(plan, job.team))
+    problems = plan_problems(plan.tasks, job.team)
     if problems:
         raise Refusal(f"the plan cannot be carried out: {_listed(problems)}")
     return plan

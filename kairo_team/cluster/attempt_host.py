@@ -326,7 +326,6 @@ class AttemptHost:
                 context,
                 work.number,
                 work.timeout,
-                supervisor.timeouts,
                 supervisor,
             )
         if link.is_left:

@@ -53,7 +53,7 @@ class Chart:
 def make_chart(plan: TaskGraph, team: Team | None = None) -> Chart:
     """Describe a plan and the members that may do each task; without a team, only the tasks' own requirements."""
     plan = _with_bodies(plan)
-    bound = {} if team is None else bind(plan, team)
+    bound = {} if team is None else bind(plan.tasks, team)
     nodes = [
         Node(task.id, one_line(_who(task, bound.get(task.id, ()))), one_line(_remark(task)), one_line(task.description))
         for task in plan.tasks

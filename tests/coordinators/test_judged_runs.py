@@ -8,7 +8,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.contracts import ChatModel
-from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+from kairo_team.coordinators import ExpertTeamCoordinator, Reviewers, TaskDispatchCoordinator
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CalibratedEvaluationStrategy,
@@ -143,6 +143,19 @@ async def test_kt_check_says_what_reviews_lack() -> None:
     found = kt.check(team, "Explain tides.", coordinator=ExpertTeamCoordinator(evaluator=RUBRIC))
     assert not found.ok
     assert "judge" in found.problems[0]
+
+
+async def test_a_plan_that_a_person_could_review_is_checked_again_for_a_run_without_one() -> None:
+    rubric = Rubric([Criterion("sign-off", "an editor agrees", by="human")])
+    team = kt.Team("desk", [kt.Member("writer", writer([]))], runtime=kt.Runtime())
+    found: list[str] = []
+    async with kt.TeamRun.open(kt.TeamExecutionRequest("Explain tides."), team) as run:
+        graph = await run.plan(kt.TaskGraph([kt.Task("write", "Write it.")]))
+        reviewers = Reviewers(run.team, rubric)
+        found += reviewers.problems(graph, run.config, gated=True)
+        reviewers.check(run, graph, gated=False)
+    assert (found, run.result.refused) == ([], True)
+    assert "sign-off" in (run.result.error or "")
 
 
 async def test_kf_e03_e19_what_is_calibrated_names_its_judge_before_work_starts_and_pays_it_from_its_share() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.engine.work.retention import Retention
+from kairo_team.engine.work.runtime import Retention
 from kairo_team.errors import JournalError
 from tests.cluster import stage
 
@@ -92,7 +92,7 @@ async def test_a_journal_that_cannot_delete_is_logged_and_the_run_goes_on(caplog
     caplog.set_level(logging.INFO, "kairo_team")
     for now in (0.0, 59.0, 60.0):
         clock[0] = now
-        await retention.apply(Full(), lambda: clock[0])  # type: ignore[arg-type]  # it does less
+        await retention.apply(Full(), lambda: clock[0])
     assert [one.getMessage() for one in caplog.records] == [
         "Runtime(retention=) could not delete old runs: journal 'runs.db': the disk is full"
     ] * 2

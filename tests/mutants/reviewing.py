@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import kairo_team as kt
 from kairo_team.artifacts import Finding
 from kairo_team.contracts import TeamCoordinator
-from kairo_team.engine.plan.preflight import bind, plan_problems
+from kairo_team.engine.plan.preflight import plan_problems
 from kairo_team.errors import HaltError, InsufficientBudget, PlanRefused
 from kairo_team.results import Attempt
 from kairo_team.tck import TeamCoordinatorTCK
@@ -59,7 +59,7 @@ class Reviewing(Honest):
             graph: Any = await self.planner.plan(run.request, run.team, self.planning_context(run))
             if not isinstance(graph, kt.TaskGraph):
                 raise TypeError(f"the planner returned {graph!r:.200}, not a TaskGraph")
-            if self.fallback and (problems := plan_problems(graph, run.team, bind(graph, run.team))):
+            if self.fallback and (problems := plan_problems(graph.tasks, run.team)):
                 raise PlanRefused(problems)
             return graph
         except HaltError:

@@ -339,11 +339,6 @@ class Bus:
         self.tally = tally or ModelTally()
         self.closed = False
 
-    def _count(self, *called: Any) -> None:
-        """Add a call to its model's usage; takes the fields of `ModelCalled`."""
-        call = ModelCalled(self.run_id, self.seq, self._at, *called)
-        self.tally.add(call.model, ModelUsage(1, call.usage, call.cached_tokens, call.reasoning_tokens))
-
     @property
     def heard(self) -> bool:
         """Whether there is a listener: without one, an event's content need not be made."""
@@ -362,7 +357,8 @@ class Bus:
     def _is_for_all(self, kind: type[Event], own: tuple[Any, ...]) -> bool:
         """Count a call, or give a text to the subscribers that read texts; return whether the others get the event."""
         if kind is ModelCalled:
-            self._count(*own)
+            call = ModelCalled(self.run_id, self.seq, self._at, *own)
+            self.tally.add(call.model, ModelUsage(1, call.usage, call.cached_tokens, call.reasoning_tokens))
             return True
         masked = own if self._masker is None else self._masker.value(own)
         event = Content(self.run_id, self.seq, datetime.now(UTC), *masked)

@@ -26,7 +26,14 @@ class FunctionAgent:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._call = _with_context(function)
+        # A function of both, whichever of the two the signature takes.
+        way = context_by(function)
+        if way == "position":
+            self._call: Call = function
+        elif way == "keyword":
+            self._call = lambda assignment, context: function(assignment, context=context)
+        else:
+            self._call = lambda assignment, _: function(assignment)
         self.invoke: Call = self._call if is_async(function) else self.run
         """Makes the awaitable that a run waits for; an async function needs no wrapper."""
 
@@ -42,13 +49,3 @@ class FunctionAgent:
 
 
 Call = Callable[["Assignment", "MemberContext"], Any]
-
-
-def _with_context(function: Callable[..., Any]) -> Call:
-    """Return the function as one of assignment and context, whichever of the two its signature takes."""
-    way = context_by(function)
-    if way == "position":
-        return function
-    if way == "keyword":
-        return lambda assignment, context: function(assignment, context=context)
-    return lambda assignment, _: function(assignment)

@@ -69,10 +69,13 @@ class Growth:
         else:
             task_run.move(IN_FLIGHT)
             self._dispatcher.budgets.share(task_run, self._root)
-            if task.over is not None:
-                self._begin_items(task_run, self._artifact(task.over))
-            else:
+            if task.over is None:
                 self._begin_round(task_run)
+                return
+            items = items_of(self._artifact(task.over), task.max_items or 0, task.id)
+            self._plan.grow(task_run, 1, self._dispatcher, tasks_of_items(task, items))
+            if not items:
+                self._end_map(task_run)
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None = None) -> None:
         """End a map or a loop as `to`, or as CANCELLED if a person cancelled it."""
@@ -99,13 +102,6 @@ class Growth:
 
     # ------------------------------------------------------------------ maps
 
-    def _begin_items(self, task_run: TaskRun, made: Artifact) -> None:
-        task = task_run.task
-        items = items_of(made, task.max_items or 0, task.id)
-        self._plan.grow(task_run, 1, self._dispatcher, tasks_of_items(task, items))
-        if not items:
-            self._end_map(task_run)
-
     def _end_map(self, task_run: TaskRun) -> None:
         parts = _parts(task_run.entry).entries
         if parts and not any(part.accepted for part in parts):
@@ -124,7 +120,7 @@ class Growth:
         until = loop.end
         if until is not None:
             source = self._dispatcher.board.entries[round_id(task.id, loop, number, until.source)]
-            source.readers = (*source.readers, until.read)
+            source.readers += (until.read,)
 
     def _end_round(self, task_run: TaskRun, loop: Loop | None) -> None:
         """End the loop, or begin its next round."""
@@ -157,7 +153,9 @@ class Growth:
         value = condition.read(self._artifact(source))
         if condition.test != "holds":
             return condition.met_by(value)
-        key = task_run.records.key(kind, task_run.task.id, _round_of(task_run.entry))
+        parts = task_run.entry.parts
+        # A loop decides once for each round.
+        key = task_run.records.key(kind, task_run.task.id, 0 if parts is None else len(parts.rounds))
         recorded = task_run.records.recall(key)
         if recorded is MISSING:
             recorded = self._ask(condition, value)
@@ -198,11 +196,6 @@ def _lost(entry: Entry, tasks: Mapping[str, TaskRun], loop: Loop) -> Entry | Non
 def _parts(entry: Entry) -> Parts:
     assert entry.parts is not None, "a map or a loop has parts"
     return entry.parts
-
-
-def _round_of(entry: Entry) -> int:
-    """Return the number of a loop's current round; 0 for other tasks."""
-    return 0 if entry.parts is None else len(entry.parts.rounds)
 
 
 def _last_round(entry: Entry) -> Sequence[Entry]:

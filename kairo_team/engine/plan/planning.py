@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -13,7 +14,7 @@ import anyio
 from kairo_team._util.masking import masked
 from kairo_team._util.narrowing import is_several
 from kairo_team.budget import NO_USAGE, Usage
-from kairo_team.engine.plan.preflight import bind, binding, file_problems, plan_problems, team_problems
+from kairo_team.engine.plan.preflight import binding, file_problems, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.plan_records import (
     MISSING,
@@ -31,7 +32,6 @@ from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown,
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.records.suspension import EarlierSessions
     from kairo_team.engine.tasks.dispatcher import Bound, Dispatcher
@@ -52,7 +52,6 @@ class RunPlan:
         scope: RunScope,
         budgets: BudgetSplit,
         services: RunServices,
-        supervisor: CallSupervisor,
         earlier: EarlierSessions,
         *,
         refused: PlanRefused | None,
@@ -77,7 +76,7 @@ class RunPlan:
         self._bind = binding(scope.team)
         self._budgets = budgets
         self._services = services
-        self._supervisor = supervisor
+        self._supervisor = scope.supervisor
         self._earlier = earlier
         self._refused = refused
         self.foreign: set[str] = set()
@@ -136,8 +135,14 @@ class RunPlan:
         if self.recorded.is_new and self._earlier.outcomes:  # the plan may have tasks that ended in the last session
             self._on_new_plan()
         bound = self._bind(graph.tasks)
-        problems = [*plan_problems(graph, scope.team, bound), *_grown_before(graph)]
-        problems += file_problems(graph, files, scope.team, models)
+        problems = plan_problems(graph.tasks, scope.team, bound)
+        grown = next((task for task in graph.tasks if task.part_of is not None), None)
+        if grown is not None:
+            problems.append(
+                f"task {grown.id!r} grew from {grown.part_of!r} in an earlier run, and will again: plan without what "
+                "grew, kt.TaskGraph([task for task in plan.tasks if task.part_of is None])"
+            )
+        problems += file_problems(graph.tasks, files, scope.team, models)
         if problems:
             raise PlanRefused(problems)
         return graph, bound
@@ -197,18 +202,10 @@ class RunPlan:
         made = journal.get(key, MISSING)
         self._book(key)
         if made is MISSING:
-            try:
-                with within(key):
-                    await self._ask_for_tasks(key, by, dispatcher, make)
-            except BaseException as raised:
-                self._record_failure(key, raised)
-                raise
-            finally:
-                self._record_cost(key)
-        elif isinstance(made, PlanFailed):
-            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+            with self._paid(key), within(key):
+                await self._ask_for_tasks(key, by, dispatcher, make)
         else:
-            self._recall_additions(dispatcher, cast("Added", made).number)
+            self._recall_additions(dispatcher, cast("Added", _unless_failed(made)).number)
         assert self.graph is not None
         return self.graph
 
@@ -221,12 +218,7 @@ class RunPlan:
         await self._enter(key, by, dispatcher)
         async with self._changing:
             self._book(key)
-            made: object = self._scope.journal.get(key, MISSING)
-            if made is MISSING:
-                made = await self._make_paid(key, make)
-        if isinstance(made, PlanFailed):
-            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
-        return made
+            return await self._recall_or_make(key, make)
 
     async def _enter(self, key: str, by: TaskRun | None, dispatcher: Dispatcher) -> None:
         """Begin the step `key` for a task, or for the run; wait for the end if the recorded run ended before it."""
@@ -372,47 +364,44 @@ class RunPlan:
 
     async def _step(self, make: Callable[[], Awaitable[object]] | TaskGraph) -> object:
         """Return the recorded plan, or the given one, or make one and record its cost."""
-        scope, key = self._scope, f"plan:{self.number}"
-        made: object = scope.journal.get(key, MISSING)
-        kind = NewPlanRecords if made is MISSING else PlanRecords
-        self.recorded = kind(scope.journal, self.number, self._earlier.outcomes)
+        journal, key = self._scope.journal, f"plan:{self.number}"
+        kind = NewPlanRecords if journal.get(key, MISSING) is MISSING else PlanRecords
+        self.recorded = kind(journal, self.number, self._earlier.outcomes)
+        if not isinstance(make, TaskGraph):
+            return await self._recall_or_make(key, make)
+        if self.recorded.is_new:
+            journal.put(key, make)
+        return _unless_failed(journal.get(key, make))
+
+    async def _recall_or_make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
+        """Return the recorded plan, or decision on one, else make it and record it with its cost."""
+        made: object = self._scope.journal.get(key, MISSING)
         if made is MISSING:
-            if isinstance(make, TaskGraph):
-                made = make
-                scope.journal.put(key, made)
-            else:
-                made = await self._make_paid(key, make)
-        if isinstance(made, PlanFailed):
-            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
-        return made
+            with self._paid(key):
+                with within(key):
+                    made = await make()
+                self._scope.journal.put(key, made)
+        return _unless_failed(made)
 
-    async def _make_paid(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan, or a decision on one, and record it with its cost."""
+    @contextmanager
+    def _paid(self, key: str) -> Generator[None]:
+        """Plan, or change the plan, inside the block: record why it failed, and what it has cost.
+
+        A failure is not recorded if the end of the run prevented the work.
+        """
+        journal = self._scope.journal
         try:
-            with within(key):
-                made = await make()
+            yield
         except BaseException as raised:
-            self._record_failure(key, raised)
+            error = failure_of(raised)
+            cause = None if error is None else innermost(error)
+            if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
+                journal.put(key, PlanFailed(masked(words_of(cause)), isinstance(cause, PlanRefused)))
             raise
-        else:
-            self._scope.journal.put(key, made)
         finally:
-            self._record_cost(key)
-        return made
-
-    def _record_failure(self, key: str, raised: BaseException) -> None:
-        """Record why planning or an addition failed, unless the end of the run prevented it."""
-        error = failure_of(raised)
-        cause = None if error is None else innermost(error)
-        if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
-            failed = PlanFailed(masked(words_of(cause)), isinstance(cause, PlanRefused))
-            self._scope.journal.put(key, failed)
-
-    def _record_cost(self, key: str) -> None:
-        """Record what a plan, or an addition, has cost by now."""
-        spent = self._budgets.close_purpose(PLAN)
-        if spent is not None:
-            self._scope.journal.put(f"{key}:usage", spent)
+            spent = self._budgets.close_purpose(PLAN)
+            if spent is not None:
+                journal.put(f"{key}:usage", spent)
 
     def _look_at_words(self, tasks: Sequence[Task]) -> None:
         """Find the tasks whose words a model may have written: all new descriptions, if plans cost tokens."""
@@ -444,7 +433,7 @@ class RunPlan:
         try:
             graph = await self._ask(lambda: make(TaskGraph(started)))
             problems = _replan_problems(graph, started, dispatcher.tasks, failing_id)
-            problems += plan_problems(graph, scope.team, bind(graph, scope.team))
+            problems += plan_problems(graph.tasks, scope.team)
             if problems:
                 raise PlanRefused(problems)
         except BaseException as raised:
@@ -464,6 +453,13 @@ async def make_step(key: str, make: Callable[[], Any], returns: Any) -> Any:
             made = await made
     if returns is not None and not isinstance(made, returns):
         raise ContractBreach(f"step {key!r} made {shown(made)}, not a {getattr(returns, '__name__', returns)}")
+    return made
+
+
+def _unless_failed(made: object) -> object:
+    """Return a recorded step, or raise the failure that is recorded in its place."""
+    if isinstance(made, PlanFailed):
+        raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
     return made
 
 
@@ -502,17 +498,6 @@ def _addition_problems(new: Sequence[Task], task_runs: Mapping[str, TaskRun]) ->
         return [f"ids are used again: {known(reused)}; tasks that are added need ids of their own"]
     lost = {name for task in new for name in task.depends_on if name in task_runs and task_runs[name].lost}
     return _hopeless(new, lost) if lost else []
-
-
-def _grown_before(graph: TaskGraph) -> Iterator[str]:
-    """Yield a sentence on tasks that a map or a loop grew into in another run."""
-    for task in graph.tasks:
-        if task.part_of is not None:
-            yield (
-                f"task {task.id!r} grew from {task.part_of!r} in an earlier run, and will again: plan without what "
-                "grew, kt.TaskGraph([task for task in plan.tasks if task.part_of is None])"
-            )
-            return
 
 
 _MOST_DESCRIBED: Final = 2_000

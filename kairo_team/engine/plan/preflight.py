@@ -38,20 +38,7 @@ if TYPE_CHECKING:
 
 def able_members(task: Task, team: Team) -> tuple[str, ...]:
     """Return the names of the members that may do a task: its `member`, else its `role`, and what it `requires`."""
-    return _able(task, team.members)
-
-
-def _able(task: Task, members: Iterable[Member]) -> tuple[str, ...]:
-    return tuple(member.id for member in members if _is_able(task, member))
-
-
-def _candidates(
-    task: Task, team: Team, named: Mapping[str, Sequence[Member]], in_role: Mapping[str, Sequence[Member]]
-) -> Sequence[Member]:
-    """Return the only members that could be able to do a task."""
-    if task.member is not None:
-        return named.get(task.member, ())
-    return team.members if task.role is None else in_role.get(task.role, ())
+    return tuple(member.id for member in team.members if _is_able(task, member))
 
 
 def _is_able(task: Task, member: Member) -> bool:
@@ -62,9 +49,9 @@ def _is_able(task: Task, member: Member) -> bool:
     return not task.requires or set(task.requires) <= set(member.role.capabilities)
 
 
-def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, ...]]:
+def bind(tasks: Sequence[Task], team: Team) -> dict[str, tuple[str, ...]]:
     """Find who may do each task, by task id, in time linear in tasks and members."""
-    return binding(team)(_tasks(graph))
+    return binding(team)(tasks)
 
 
 def binding(team: Team) -> Callable[[Sequence[Task]], dict[str, tuple[str, ...]]]:
@@ -86,35 +73,36 @@ def binding(team: Team) -> Callable[[Sequence[Task]], dict[str, tuple[str, ...]]
                 continue
             need = (task.member, task.role, task.requires)
             if need not in found:
-                found[need] = _able(task, _candidates(task, team, named, in_role))
+                among: Sequence[Member] = team.members if task.role is None else in_role.get(task.role, ())
+                among = among if task.member is None else named.get(task.member, ())
+                found[need] = tuple(member.id for member in among if _is_able(task, member))
             bound[task.id] = found[need]
         return bound
 
     return bind_these
 
 
-def plan_problems(graph: TaskGraph | Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return one sentence for each task that no member can do, or that names something the team does not have."""
+def plan_problems(tasks: Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
+    """Return one sentence for each task that no member can do, or that names something the team does not have.
+
+    `bound` is what `bind` returns, if that is known.
+    """
     problems: list[str] = []
-    for task in _tasks(graph):
+    bound = bind(tasks, team) if bound is None else bound
+    for task in tasks:
         if task.evaluator is not None or task.output_type is not None or not bound[task.id]:
             problems += _task_problems(task, team, bound[task.id])
         if task.when is not None:
             problems += _condition_problems(f"task {task.id!r}", task.condition, team)
         if task.loop is not None:
             problems += _condition_problems(f"the loop {task.id!r}", task.loop.end, team)
-            body = task.loop.body
-            problems += [f"in the loop {task.id!r}: {one}" for one in plan_problems(body, team, bind(body, team))]
+            problems += [f"in the loop {task.id!r}: {one}" for one in plan_problems(task.loop.body, team)]
     return problems
 
 
 def _condition_problems(where: str, condition: Condition | None, team: Team) -> Iterator[str]:
     if condition is not None and condition.test == "holds" and condition.value not in team.conditions:
         yield f"{where} asks the condition {condition.value!r}; the team has {known(team.conditions)}"
-
-
-def _tasks(graph: TaskGraph | Sequence[Task]) -> Sequence[Task]:
-    return graph.tasks if isinstance(graph, TaskGraph) else graph
 
 
 def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:
@@ -164,7 +152,10 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
 
     Other reasons are an unavailable model, and a model without a price under a limit in dollars.
     """
-    problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
+    problems = list(_budget_problems(team, config.budget))
+    for member in team.everyone:
+        if _ceiling(member, config.budget).dollars is not None:
+            problems += [f"member {member.id!r}: {problem}" for problem in _unpriced(member.agent, models, prices)]
     problems += [
         problem
         for name, kind in team.output_types.items()
@@ -180,17 +171,16 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
     return problems
 
 
-def file_problems(
-    plan: TaskGraph | Sequence[Task] | None, files: Sequence[File], team: Team, models: Models
-) -> list[str]:
+def file_problems(tasks: Sequence[Task] | None, files: Sequence[File], team: Team, models: Models) -> list[str]:
     """Return one sentence for each file that a member cannot be given, although a task of its may bring it.
 
-    `files` are the request's, which every task brings. Agents that say nothing about files are not asked.
+    `files` are the request's, which every task brings; `tasks` is None while the plan is not known. Agents that say
+    nothing about files are not asked.
     """
-    if plan is None:
+    if tasks is None:
         return [problem for file in files for one in team.everyone for problem in _file_problem(one, file, models)]
     found: list[str] = []
-    for task in done_by_members(_tasks(plan)):
+    for task in done_by_members(tasks):
         if not (given := unique([*files, *task.files])):
             continue
         able = set(able_members(task, team))
@@ -231,12 +221,6 @@ def _tool_problems(team: Team) -> Iterator[str]:
         tools: Any = getattr(member.agent, "tools", ())
         if tools and is_tuple(tools):
             yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(tools, permissions))
-
-
-def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
-    for member in team.everyone:
-        if _ceiling(member, budget).dollars is not None:
-            yield from (f"member {member.id!r}: {problem}" for problem in _unpriced(member.agent, models, prices))
 
 
 def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
@@ -345,8 +329,8 @@ def check_request(
     prices = runtime.prices.under(request.config.budget_policy)
     problems += team_problems(team, request.config, runtime.models, prices)
     if plan is not None:
-        problems += plan_problems(plan, team, bind(plan, team))
-    problems += file_problems(plan, request.files, team, runtime.models)
+        problems += plan_problems(plan.tasks, team)
+    problems += file_problems(None if plan is None else plan.tasks, request.files, team, runtime.models)
     problems += _shortage(runtime, request)
     if problems:
         # Each once: `preview` and `preflight` may refuse the same.
@@ -455,7 +439,7 @@ def _split(
 
 def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> BudgetSplit:
     """Carve what is set aside before the first task."""
-    root = Governor(limit, name=team.name, clock=_at_rest)
+    root = Governor(limit, name=team.name, clock=lambda: 0.0)  # no second of the budget passes meanwhile
     budgets = BudgetSplit(root, policy, discard_event, EarlierSessions(root, None), MemoryRecords())
     budgets.set_aside(team)
     for purpose, wired in ((PLAN, not planned), (EVALUATE, judged)):
@@ -488,18 +472,13 @@ def _count_carried(
         carried = max(carried, most) if budgets.root.budget == Budget() else carried
         return carried, (f"the plan can grow to {most:,} tasks",) if grows else ()
     of = f"{most:,} tasks that the plan can grow to" if grows else f"{most:,} tasks"
-    takes = _describe_expected(scarce, {getattr(one, scarce) for one in each} - {None}, policy.expect)
-    note = f"the budget can be expected to carry {carried} of {of}, if each takes {takes}"
-    return carried, (f"{note}; once one has ended, what it took counts instead",)
-
-
-def _describe_expected(scarce: str, amounts: set[Any], expect: Budget) -> str:
-    """Describe what tasks are expected to take of one dimension, and where that is written."""
+    amounts: set[Any] = {getattr(one, scarce) for one in each} - {None}
     amount, at_most = max(amounts), "at most " if len(amounts) > 1 else ""
     unit = scarce.replace("_", " ").removesuffix("s" if amount == 1 else "")
     takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {unit}"
-    source = "BudgetPolicy.expect" if amount == getattr(expect, scarce) else "Task.budget"
-    return f"{at_most}{takes} ({source})"
+    source = "BudgetPolicy.expect" if amount == getattr(policy.expect, scarce) else "Task.budget"
+    note = f"the budget can be expected to carry {carried} of {of}, if each takes {at_most}{takes} ({source})"
+    return carried, (f"{note}; once one has ended, what it took counts instead",)
 
 
 def _shared_account(root: Governor, around: Sequence[Task], shared: dict[str, Governor]) -> Governor | None:
@@ -556,8 +535,3 @@ def _templates(tasks: Iterable[Task]) -> Iterator[Task]:
             yield task
         else:
             yield from _templates(templates(task))
-
-
-def _at_rest() -> float:
-    """Return the time of a stopped clock: no second of the budget passes while it is split."""
-    return 0.0

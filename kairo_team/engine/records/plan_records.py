@@ -218,16 +218,13 @@ class PlanRecords:
         """Return the recorded step, or `MISSING`."""
         return self._journal.get(key, MISSING)
 
-    def was_made(self, kind: str, task_id: str, number: int) -> bool:
-        """Return whether a step of a task is recorded."""
-        return self.recall(self.key(kind, task_id, number)) is not MISSING
-
     # ------------------------------------------------------------------ starts
 
     def start_of(self, task_id: str) -> RecordedStart | Unpaid | None:
         """Return how a task started in the recorded run, or why its budget could not be paid; None: it starts now."""
         unpaid, was_attempted = self._recall_of(Unpaid, "unpaid", task_id), self.was_attempted(task_id)
-        had_begun = self.early_end is None or self.had_in_flight(task_id) is not None or self._ended_untried(task_id)
+        untried = self.recall(self._task_key("untried", task_id)) is not MISSING
+        had_begun = untried or self.early_end is None or self.had_in_flight(task_id) is not None
         if task_id in self.replaced or not (unpaid or was_attempted or had_begun):
             return RecordedStart.NEVER
         return unpaid or (RecordedStart.PAID if was_attempted else None)
@@ -308,9 +305,6 @@ class PlanRecords:
     def put_untried(self, task_id: str) -> None:
         """Record that a task ended without an attempt."""
         self.put(self._task_key("untried", task_id), True)
-
-    def _ended_untried(self, task_id: str) -> bool:
-        return self.recall(self._task_key("untried", task_id)) is not MISSING
 
     def put_cut(self, task_id: str) -> None:
         """Record that a task that failed as the run ended was cut short."""

@@ -18,7 +18,6 @@ from kairo_team.plugin_calls import failure_of, shown
 
 if TYPE_CHECKING:
     from kairo_team.contracts import HumanGate
-    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.engine.records.run_scope import RunScope
 
 _logger = logging.getLogger("kairo_team")
@@ -130,14 +129,14 @@ class Inbox:
 class Questions:
     """Asks the questions of one run."""
 
-    def __init__(self, scope: RunScope, gate: HumanGate | None, inbox: Inbox, supervisor: CallSupervisor) -> None:
+    def __init__(self, scope: RunScope, gate: HumanGate | None, inbox: Inbox) -> None:
         """Take the run's gate; None: no person can be asked."""
         self._run_id = scope.request.run_id
         self.gate = gate
         self.inbox = inbox
         self._journal = scope.journal
         self._kept = scope.kept
-        self._supervisor = supervisor
+        self._supervisor = scope.supervisor
         self._emit = scope.emit
         self._asking: dict[str, HumanRequest] = {}
         """Questions that the gate has not answered yet, by id."""

@@ -21,7 +21,7 @@ from kairo_team.team import root_budget
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
-    from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
+    from kairo_team.recorded import Place, RecordedCall, RecoveredRun
 
 _PLANNING: Final = re.compile(r"plan:(plan:\d+|add:[^:]*:\d+):\d+")
 """Matches the step name of planning, or of an addition to a plan; the group is the key that records its end."""
@@ -44,9 +44,7 @@ def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, 
         account = _account_of(run, found)
         for key, spent in (*account.cut_attempts(), *account.cut_reviews(), *account.plans()):
             run.journal.put(key, spent)
-        calls = EarlierCalls(run.request.run_id, run.steps, tuple(_calls_of(run, found)), account.spent_in)
-        by_model = _used_by_model(_runs_in(run, found))
-        yield _suspension(run, account, calls, by_model), None if run.place is None else run.place.run_id
+        yield _suspension(run, account, found), None if run.place is None else run.place.run_id
 
 
 def _runs_in(run: RecoveredRun, found: Sequence[RecoveredRun]) -> Iterator[RecoveredRun]:
@@ -55,12 +53,6 @@ def _runs_in(run: RecoveredRun, found: Sequence[RecoveredRun]) -> Iterator[Recov
     for one in found:
         if one.place is not None and one.place.run_id == run.request.run_id:
             yield from _runs_in(one, found)
-
-
-def _calls_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> Iterator[RecordedCall]:
-    """Yield the calls of a run and of the runs inside it."""
-    for one in _runs_in(run, found):
-        yield from one.calls
 
 
 def _used_by_model(runs: Iterable[RecoveredRun]) -> dict[str, ModelUsage]:
@@ -83,10 +75,14 @@ def _account_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> RunAccount:
     return RunAccount(run.steps, run.calls, [(place, _account_of(one, found).total) for one, place in places])
 
 
-def _suspension(
-    run: RecoveredRun, account: RunAccount, calls: EarlierCalls, by_model: Mapping[str, ModelUsage]
-) -> Suspension:
-    steps = run.steps
+def _suspension(run: RecoveredRun, account: RunAccount, found: Sequence[RecoveredRun]) -> Suspension:
+    steps, within = run.steps, tuple(_runs_in(run, found))
+    calls = [call for one in within for call in one.calls]
+    inbox = Inbox()
+    for asked in run.questions:
+        inbox.keep_open(asked.question)
+        if asked.decision is not None:
+            inbox.answer(asked.question.id, asked.decision)
     return Suspension(
         request=run.request,
         digests={},
@@ -94,13 +90,13 @@ def _suspension(
         usage=replace(account.total, seconds=run.seconds, loops=account.total.loops - account.loops_again),
         budget=cast("Budget", steps.get(RAISED_BUDGET, root_budget(run.request.config))),
         seq=run.seq,
-        inbox=_inbox(run.questions),
+        inbox=inbox,
         outcomes=_outcomes_of(run.journal.records),
         plan=recorded_plan(steps),
         spent_by=account.by_member,
         spent_on=account.by_task,
-        by_model=by_model,
-        calls=calls,
+        by_model=_used_by_model(within),
+        calls=EarlierCalls(run.request.run_id, steps, calls, account.spent_in),
     )
 
 
@@ -123,16 +119,6 @@ def _outcomes_of(steps: Mapping[str, object]) -> Mapping[str, TaskOutcome]:
         )
     ended = {key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)}
     return {**found, **ended}
-
-
-def _inbox(questions: Sequence[RecordedQuestion]) -> Inbox:
-    """Return the deferred questions of a run, with the answers that came since."""
-    inbox = Inbox()
-    for one in questions:
-        inbox.keep_open(one.question)
-        if one.decision is not None:
-            inbox.answer(one.question.id, one.decision)
-    return inbox
 
 
 class RunAccount:
@@ -161,39 +147,31 @@ class RunAccount:
                 self._member[step] = recorded.member
         self.by_member: dict[str, Usage] = defaultdict(Usage)
         self.by_task: dict[str, Usage] = defaultdict(Usage)
-        self.total = self._sum()
-
-    def _sum(self) -> Usage:
-        """Add up all usage: ended attempts as recorded, everything else by its calls."""
-        total = NO_USAGE
-        for step, member, spent in (*self._of_attempts(), *self._of_the_rest()):
-            total += spent
-            if member is not None:
-                self.by_member[member] += spent
-            if step.startswith("attempt:"):
-                self.by_task[place_of(step).task_id] += spent
-        return total
-
-    def _of_attempts(self) -> Iterator[tuple[str, str | None, Usage]]:
-        for key in self._last_attempts().values():
-            recorded = self._steps[key]
-            assert isinstance(recorded, Attempt)
-            yield key, recorded.member, replace(recorded.usage, seconds=0.0)
-
-    def _of_the_rest(self) -> Iterator[tuple[str, str | None, Usage]]:
+        self.total = NO_USAGE
+        # Ended attempts count as they are recorded, everything else by its calls.
+        for task_id, attempt in self._last_attempts().items():
+            self._add(replace(attempt.usage, seconds=0.0), attempt.member, task_id)
         for step, spent in self.spent_in.items():
-            if not isinstance(self._steps.get(step), Attempt):
-                yield step, self._member[step], spent
+            if not isinstance(steps.get(step), Attempt):
+                task = place_of(step).task_id if step.startswith("attempt:") else None
+                self._add(spent, self._member[step], task)
 
-    def _last_attempts(self) -> dict[str, str]:
-        """Return the key of each task's last ended attempt, by task id."""
+    def _add(self, spent: Usage, member: str | None, task_id: str | None) -> None:
+        self.total += spent
+        if member is not None:
+            self.by_member[member] += spent
+        if task_id is not None:
+            self.by_task[task_id] += spent
+
+    def _last_attempts(self) -> dict[str, Attempt]:
+        """Return each task's last ended attempt, by task id."""
         # The usage of an attempt is cumulative, so the last one has all that its task had spent.
         last: dict[str, tuple[int, str]] = {}
         for key, value in self._steps.items():
             if isinstance(value, Attempt):
                 place = place_of(key)
                 last[place.task_id] = max(last.get(place.task_id, (0, "")), (place.number, key))
-        return {task_id: key for task_id, (_, key) in last.items()}
+        return {task_id: cast("Attempt", self._steps[key]) for task_id, (_, key) in last.items()}
 
     @property
     def loops_again(self) -> int:
@@ -208,8 +186,8 @@ class RunAccount:
             recorded, member = self._steps.get(step), self._member[step]
             if not step.startswith("attempt:") or isinstance(recorded, Attempt) or member is None:
                 continue
-            before = self._steps.get(last.get(place_of(step).task_id, ""))
-            usage = spent + before.usage if isinstance(before, Attempt) else spent
+            before = last.get(place_of(step).task_id)
+            usage = spent if before is None else spent + before.usage
             cut = recorded if isinstance(recorded, CutShort) else CutShort(member, usage, None)
             yield step, cut._replace(member=member, usage=usage)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records, RunJournal
+    from kairo_team.engine.live.enforced_end import CallSupervisor
     from kairo_team.engine.live.event_bus import Around, ModelTally
     from kairo_team.engine.records.plan_records import EarlyEnd
     from kairo_team.governance.governor import Governor
@@ -35,3 +36,5 @@ class RunScope:
     begin: Callable[..., Around]
     """Emit the first event of some work; return what the subscribers put around that work."""
     tally: ModelTally
+    supervisor: CallSupervisor
+    """Calls the run's plug-ins, and ends calls that ignore their cancellation."""

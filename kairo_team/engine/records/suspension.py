@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -75,29 +74,22 @@ class EarlierSessions:
         """The tasks that have ended, each with its status."""
         return tuple((name, one.status.value) for name, one in self.outcomes.items() if one.status not in WAITING)
 
-    @contextmanager
-    def set_apart(self) -> Generator[None]:
-        """Release, inside the block, the usage whose task is not known yet, so that recorded guarantees fit again."""
-        accounts = [
-            one for one in (self._run, *self._accounts.values(), *self._shared.values()) if one.left != NO_USAGE
-        ]
-        for account in accounts:
-            account.governor.restore(account.left, -1)
-        try:
-            yield
-        finally:
-            for account in accounts:
-                account.governor.restore(account.left)
-
     def carve_again(
         self, parent: Governor, name: str, ceiling: Budget | None, guarantee: Units, shared: Governor | None
     ) -> Governor | None:
         """Carve a governor with the guarantee of the recorded run; None if that does not fit."""
-        with self.set_apart():
-            try:
-                return parent.carve_with(name, ceiling, guarantee, shared=shared)
-            except InsufficientBudget:
-                return None
+        every = (self._run, *self._accounts.values(), *self._shared.values())
+        accounts = [one for one in every if one.left != NO_USAGE]
+        # Released meanwhile, because usage whose task is not known yet is also part of what was guaranteed then.
+        for account in accounts:
+            account.governor.restore(account.left, -1)
+        try:
+            return parent.carve_with(name, ceiling, guarantee, shared=shared)
+        except InsufficientBudget:
+            return None
+        finally:
+            for account in accounts:
+                account.governor.restore(account.left)
 
     def carve(self, member: str, budget: Budget) -> Governor:
         """Carve the governor of a member with its own budget; earlier spending counts against that budget."""

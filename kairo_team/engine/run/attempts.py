@@ -52,7 +52,6 @@ from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Ver
 
 if TYPE_CHECKING:
     from kairo_team.engine.live.event_bus import Around
-    from kairo_team.engine.live.timers import Timeouts
     from kairo_team.engine.plan.planning import RunPlan
     from kairo_team.engine.records.run_scope import RunScope
     from kairo_team.engine.records.suspension import EarlierSessions
@@ -95,8 +94,6 @@ class AttemptRunner:
         steering: Steering,
         budgets: BudgetSplit,
         earlier: EarlierSessions,
-        timeouts: Timeouts,
-        supervisor: CallSupervisor,
         plan: RunPlan,
     ) -> None:
         self._plan = plan
@@ -110,8 +107,8 @@ class AttemptRunner:
         self._steering = steering
         self._budgets = budgets
         self._earlier = earlier
-        self._timeouts = timeouts
-        self._supervisor = supervisor
+        self._clock = scope.clock
+        self._supervisor = scope.supervisor
         dispatcher.on_cut_attempt = self._emit_cut_attempt
         budgets.on_return = partial(dispatcher.changed, budget=True)
         self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
@@ -129,7 +126,7 @@ class AttemptRunner:
         task_run.ask_for(asked.artifact_number)
         task_run.attempts += 1
         # The first attempt needs no start: the whole usage of the task is its own.
-        task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
+        task_run.open_attempt = (number, self._clock() if task_run.attempts > 1 else None)
         around = self._begin(events.AttemptStarted, task.id, member, number)
         if attempt is not MISSING:
             attempt = await self._take_recorded(task_run, key, attempt)
@@ -170,24 +167,19 @@ class AttemptRunner:
         task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.account
         seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
         assignment = self._assignment(task_run, asked, seen)
-        task_run.context = context = self._context(task_run, worker, governor, key)
+        spent = task_run.usage if task_run.before is None else difference(task_run.usage, task_run.before, 0.0)
+        # Passed by position, because keywords are slow.
+        context = WorkContext(self._services, governor, worker.member.role, key, task.id, worker.member.id, spent)
+        task_run.context, context.readers = context, task_run.entry.readers
+        if task.output_type is not None:
+            context.output_type = output_type_of(self._team, task)
         context.directives_seen, context.around, context.offered = seen, around, asked.tools
         context.done = assignment.done
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         if self._services.engine is not None:
             return self._services.engine.attempt(self._team, assignment, context, number, timeout)
-        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
-
-    def _context(self, task_run: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:
-        task, member = task_run.task, worker.member
-        spent = task_run.usage if task_run.before is None else difference(task_run.usage, task_run.before, 0.0)
-        # by position: keywords cost as much as all the rest of it
-        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
-        if task.output_type is not None:
-            context.output_type = output_type_of(self._team, task)
-        context.readers = task_run.entry.readers
-        return context
+        return run_attempt(worker, assignment, context, number, timeout, self._supervisor)
 
     def _directives_in_prompt(self, task_run: TaskRun, key: str) -> int:
         """Return how many directives the prompt has: in a repeated attempt, as many as at first."""
@@ -223,7 +215,13 @@ class AttemptRunner:
         spent = difference(recorded.usage, task_run.usage, 0.0)
         repeats = not over and self._can_repeat(task_run, recorded)
         if not repeats and recorded.member != task_run.member:
-            self._report_other_member(task_run, recorded)
+            text = (
+                f"{recorded.member!r} made this attempt before the run was interrupted, and the coordinator gives it "
+                f"to {task_run.member!r} now; the recorded one counts. Decide from what is recorded (TeamRun.step), "
+                "not hash()"
+            )
+            task_run.warnings += (text,)
+            _logger.warning("run %s: %s", self._request.run_id, text)
         if repeats and task_run.interrupted is None:
             if isinstance(recorded, Attempt):
                 self._services.begin_again(key, recorded, spent)
@@ -239,15 +237,6 @@ class AttemptRunner:
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
         return MISSING if repeats else recorded
-
-    def _report_other_member(self, task_run: TaskRun, recorded: Attempt | CutShort) -> None:
-        """Warn that the resumed coordinator gives recorded work to another member than the recorded run did."""
-        text = (
-            f"{recorded.member!r} made this attempt before the run was interrupted, and the coordinator gives it to "
-            f"{task_run.member!r} now; the recorded one counts. Decide from what is recorded (TeamRun.step), not hash()"
-        )
-        task_run.warnings += (text,)
-        _logger.warning("run %s: %s", self._request.run_id, text)
 
     def _can_repeat(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
         """Return whether an interrupted attempt can be repeated: its question is answered, or its run continues."""
@@ -289,7 +278,7 @@ class AttemptRunner:
     def _own_usage(self, task_run: TaskRun, spent: Usage) -> Usage:
         """Return this attempt's part of `spent`: all for the first, for a later one what was spent since it began."""
         began = None if task_run.open_attempt is None else task_run.open_attempt[1]
-        return spent if began is None else difference(spent, task_run.usage, self._timeouts.clock() - began)
+        return spent if began is None else difference(spent, task_run.usage, self._clock() - began)
 
     # ------------------------------------------------------------------ reviews
 
@@ -299,20 +288,20 @@ class AttemptRunner:
         """Have an attempt's artifact reviewed; see `TeamRun.review`."""
         task, records = task_run.task, task_run.records
         task_run.move(TaskState.EVALUATING)
-        began = self._timeouts.clock()
+        began = self._clock()
         around = self._begin(events.EvaluationStarted, task.id, task_run.member, attempt.number)
         key = records.key("review", task.id, attempt.number)
         verdict: Any = records.recall(key)
         if verdict is MISSING or isinstance(verdict, CutShort):
             if records.early_end is not None:
                 await self._dispatcher.wait_for_end(task_run)
-            work = self._review_context(task_run, evaluator, key)
-            account = None if work is None else work.governor
+            account = self._review_account(task_run, evaluator)
+            work = None if account is None else WorkContext(self._services, account, _REVIEWER, key, task.id, None)
             if account is not None and isinstance(verdict, CutShort):
                 self._earlier.book(account, verdict.usage)
             try:
                 with around:
-                    verdict = await self._judge(task_run, attempt, evaluator, prior, work, account)
+                    verdict = await self._judge(task_run, attempt, evaluator, prior, work)
             except Exception:
                 raise
             except BaseException:
@@ -321,23 +310,19 @@ class AttemptRunner:
                 records.put(key, CutShort(task_run.member or "", spent, None))
                 raise
             verdict = records.put(key, verdict)
-        elif isinstance(verdict, EvaluationVerdict):
-            self._book_review(task_run, evaluator, verdict.usage)
+        elif isinstance(verdict, EvaluationVerdict):  # booked on the same account as when it was made
+            account = self._review_account(task_run, evaluator)
+            if account is not None:
+                self._earlier.book(account, verdict.usage)
+                account.close()
         if isinstance(verdict, Cancellation):
             task_run.interrupted = verdict.reason
             raise Interrupted(verdict.reason)
         task_run.verdict = verdict
-        duration = self._timeouts.clock() - began
+        duration = self._clock() - began
         self._emit(events.EvaluationResult, task.id, task_run.member, attempt.number, verdict, duration)
         made: EvaluationVerdict = verdict
         return made
-
-    def _book_review(self, task_run: TaskRun, evaluator: Any, spent: Usage) -> None:
-        """Book a recorded review on the same account as when it was made."""
-        account = self._review_account(task_run, evaluator)
-        if account is not None:
-            self._earlier.book(account, spent)
-            account.close()
 
     async def _judge(
         self,
@@ -346,10 +331,9 @@ class AttemptRunner:
         evaluator: Any,
         prior: Sequence[EvaluationVerdict],
         work: WorkContext | None,
-        account: Governor | None,
     ) -> EvaluationVerdict | Cancellation:
         """Call the evaluator, and close the account of a review that has one of its own."""
-        task = task_run.task
+        task, account = task_run.task, None if work is None else work.governor
         if attempt.output is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
         given = upstream_of(task_run, self._dispatcher.tasks), self._config, work
@@ -370,11 +354,6 @@ class AttemptRunner:
                 account.close()
         return Cancellation(str(task_run.interrupted))
 
-    def _review_context(self, task_run: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
-        """Return governed models for a review; None for an evaluator that is known to call none."""
-        account = self._review_account(task_run, evaluator)
-        return None if account is None else WorkContext(self._services, account, _REVIEWER, key, task_run.task.id, None)
-
     def _review_account(self, task_run: TaskRun, evaluator: Any) -> Governor | None:
         """Return a new account for a review; None for an evaluator that is known to call no model."""
         models = getattr(evaluator, "models", None)
@@ -394,7 +373,6 @@ class Worker:
     """A member made ready to be called."""
 
     member: Member
-    name: str
     invoke: Invoke
     own_loop: bool
     """Whether the agent counts its loops itself."""
@@ -403,8 +381,8 @@ class Worker:
     def of(cls, member: Member) -> Worker:
         """Prepare a member: a bare function becomes an agent."""
         if not hasattr(member.agent, "run"):
-            return cls(member, member.id, FunctionAgent(member.agent).invoke, own_loop=False)
-        return cls(member, member.id, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
+            return cls(member, FunctionAgent(member.agent).invoke, own_loop=False)
+        return cls(member, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
 
 
 _make_artifact: Final = maker(Artifact)
@@ -419,11 +397,11 @@ async def run_attempt(
     context: WorkContext,
     number: int,
     timeout: float | None,
-    timeouts: Timeouts,
     supervisor: CallSupervisor,
 ) -> Attempt:
     """Call the agent and turn every end except cancellation into an `Attempt`; `timeout` is in seconds."""
-    governor, constraints, clock = context.governor, context.constraints, timeouts.clock
+    governor, constraints, name = context.governor, context.constraints, worker.member.id
+    timeouts, clock = supervisor.timeouts, supervisor.timeouts.clock
     raw: Any = None
     failed: type[BaseException] = InvalidReply
     took = 0.0
@@ -434,13 +412,13 @@ async def run_attempt(
             began = clock()
             context.scope = scope
             if constraints is None:
-                raw, rest = supervisor.begin(worker.invoke(assignment, context), worker.name, scope)
+                raw, rest = supervisor.begin(worker.invoke(assignment, context), name, scope)
                 took = clock() - began
                 if took > BLOCKING:
-                    supervisor.note_blocking(worker.name, took)
+                    supervisor.note_blocking(name, took)
             else:
                 rest = constraints.around(
-                    lambda: supervisor.run(worker.invoke(assignment, context), worker.name, scope), supervisor
+                    lambda: supervisor.run(worker.invoke(assignment, context), name, scope), supervisor
                 )
             if rest is not None:
                 if timeout is not None:
@@ -452,7 +430,7 @@ async def run_attempt(
             if context.interrupted is not None:
                 return interrupted_attempt(context, number)
             raise TimedOut(timeout or 0.0)
-        end = _judge_output(context, _as_output(raw, worker.name, context))
+        end = _judge_output(context, _as_output(raw, name, context))
         context.services.check_repeated(context.step, context.task_id, context.member)
     except BaseException as raised:
         error = failure_of(raised)
@@ -467,10 +445,10 @@ async def run_attempt(
 def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseException]) -> Attempt:
     constraints = context.constraints
     warnings = () if constraints is None else constraints.warnings
-    by = None if end[1] is None else context.interrupted  # the agent may have failed during its own cancellation
-    kinds = () if end[1] is None else kinds_of(failed)
-    over = constraints is not None and constraints.exiting and end[1] is not None
     output, error, halt, (origin, path), final = end
+    by = None if error is None else context.interrupted  # the agent may have failed during its own cancellation
+    kinds = () if error is None else kinds_of(failed)
+    over = constraints is not None and constraints.exiting and error is not None
     last = None if context.turn_ended is None or error is not None else context.turn_ended.call
     task_id, member = cast("str", context.task_id), cast("str", context.member)  # an attempt has both
     usage, final = context.governor.usage, final or over
@@ -503,7 +481,7 @@ def read_again(context: WorkContext, attempt: Attempt) -> Attempt:
             read(output.artifact)
     except Unreadable as error:
         origin, final = (attempt.origin, attempt.origin_path), attempt.halt is not None
-        end = _end(_as_partial(output), output.error or str(error), attempt.halt, origin, final=final)
+        end = _End(_as_partial(output), output.error or str(error), attempt.halt, origin, final)
         return _attempt_of(context, attempt.number, end, InvalidReply)
     return attempt
 
@@ -553,19 +531,15 @@ _Origin = tuple[str | None, str | None]
 
 _NOBODY: Final[_Origin] = (None, None)
 
-_End = tuple[AgentOutput | None, str | None, HaltReason | None, _Origin, bool]
-"""How an attempt ended: the fields of `Attempt` from `output` to `final`, with the origin's path."""
 
+class _End(NamedTuple):
+    """How an attempt ended: the fields of `Attempt` from `output` to `final`, with the origin's path."""
 
-def _end(
-    output: AgentOutput | None,
-    error: str | None = None,
-    halt: HaltReason | None = None,
-    origin: _Origin = _NOBODY,
-    *,
-    final: bool = False,
-) -> _End:
-    return output, error, halt, origin, final
+    output: AgentOutput | None
+    error: str | None = None
+    halt: HaltReason | None = None
+    origin: _Origin = _NOBODY
+    final: bool = False
 
 
 def _failed(
@@ -579,7 +553,7 @@ def _failed(
 ) -> _End:
     """Describe a failed attempt; what the member kept is its partial artifact."""
     status = AgentStatus.HALTED if halt else status
-    return _end(context.partial(status, error), error, halt, origin, final=final or halt is not None)
+    return _End(context.partial(status, error), error, halt, origin, final or halt is not None)
 
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
@@ -591,11 +565,12 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         end = _judge_output(context, output)
         context.services.check_repeated(context.step, context.task_id, context.member)
         return end
-    halt = _halt_of(error, context.governor)
-    if halt is not None:
-        reason, origin = halt
+    reason, origin, path = reason_of(error), getattr(error, "origin", None), getattr(error, "path", "")
+    if reason is not None and type(origin) is str and type(path) is str:  # else it only looks like a halt
+        governor = context.governor
+        path = path or (governor.path if origin == governor.name else "")  # made by hand: no path
         why = _why_halted(context, reason, str(error)) if isinstance(error, HaltError) else str(error)
-        return _failed(context, why, reason, origin)
+        return _failed(context, why, reason, (origin, path))
     if isinstance(error, TimedOut | InvalidReply | BadOutput | UnpricedModel):
         return _failed(context, str(error), final=isinstance(error, BadOutput | UnpricedModel))
     denied = error if isinstance(error, GuardrailDenied) else context.denied
@@ -612,15 +587,6 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
     last = context.unanswered
     why = f"{type(error).__name__}: {last}" if last is not None and error is last.__cause__ else problem_of(error, None)
     return _failed(context, why, final=isinstance(error, ConstraintExit) or is_met_again(error, last))
-
-
-def _halt_of(error: Exception, governor: Governor) -> tuple[HaltReason, _Origin] | None:
-    """Return the halt's reason and governor if budget, clock or a kill ended the attempt; None for lookalikes."""
-    reason = reason_of(error)
-    origin, path = getattr(error, "origin", None), getattr(error, "path", "")
-    if reason is None or type(origin) is not str or type(path) is not str:
-        return None
-    return reason, (origin, path or (governor.path if origin == governor.name else ""))  # made by hand: no path
 
 
 def _in_force(governor: Governor) -> _Origin:
@@ -643,11 +609,11 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     stopped = governor.stopped
     if stopped is not None:
         why = _why_halted(context, stopped, f"halted: {stopped.value}")
-        return _end(_as_partial(output), why, stopped, _in_force(governor), final=True)
+        return _End(_as_partial(output), why, stopped, _in_force(governor), final=True)
     if output.status is not _COMPLETED and output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
-        return _end(_as_partial(output), error, halt, _in_force(governor) if halt else _NOBODY, final=True)
+        return _End(_as_partial(output), error, halt, _in_force(governor) if halt else _NOBODY, final=True)
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None and output.status is _COMPLETED:
         output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
@@ -661,23 +627,28 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         output = _ended_turn(output, turn_ended.with_traceback(None))
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
-        output = replace(output, error=_explain_turn_limit(output))
+        most = "" if output.max_turns is None else f" of {output.max_turns}"
+        why = f" ({output.error})" if output.error else ""
+        reached = f"the agent reached its turn limit: {output.turns_completed}{most} turns{why}"
+        output = replace(output, error=reached)
     if not artifact.text.strip() and artifact.data is None and not artifact.files:
-        return _end(None, output.error or "the agent returned an empty text")
+        return _End(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
         output = _as_partial(output)
     halt, origin = _halt_of_partial(context.governor, output)
     not_answered = turn_ended is not None and not turn_ended.answers
     if not_answered or (context.output_type is None and not context.readers):
-        return (output, None, halt, origin, False)
+        return _End(output, None, halt, origin)
     try:
         if context.output_type is not None:
-            output = _with_data(output, context.output_type)
+            data = check_output(context.output_type, output.artifact)
+            if context.output_type is not str:  # a text stays text; other types are kept as JSON values
+                output = replace(output, artifact=replace(output.artifact, data=data))
         for read in context.readers:
             read(output.artifact)
     except (InvalidReply, Unreadable) as error:
-        return _end(_as_partial(output), output.error or str(error), halt, origin, final=halt is not None)
-    return _end(output, None, halt, origin)
+        return _End(_as_partial(output), output.error or str(error), halt, origin, halt is not None)
+    return _End(output, None, halt, origin)
 
 
 def _halt_of_partial(governor: Governor, output: AgentOutput) -> tuple[HaltReason | None, _Origin]:
@@ -701,13 +672,6 @@ def _ended_turn(output: AgentOutput, ended: TurnEnded) -> AgentOutput:
     return _make_output(artifact, _COMPLETED, *counts, output.usage, output.transcript)
 
 
-def _explain_turn_limit(output: AgentOutput) -> str:
-    """Return a sentence on the limit an agent stopped at, and how far it came."""
-    most = "" if output.max_turns is None else f" of {output.max_turns}"
-    reason = f" ({output.error})" if output.error else ""
-    return f"the agent reached its turn limit: {output.turns_completed}{most} turns{reason}"
-
-
 def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:
     """Name the constraint, if one stopped the attempt."""
     by = context.constraints.stopped_by if context.constraints is not None else None
@@ -716,14 +680,6 @@ def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str
 
 def _as_partial(output: AgentOutput) -> AgentOutput:
     return output if output.artifact.partial else replace(output, artifact=replace(output.artifact, partial=True))
-
-
-def _with_data(output: AgentOutput, kind: Any) -> AgentOutput:
-    """Validate the artifact as the task's output type and keep its data as JSON values; a `str` stays text."""
-    data = check_output(kind, output.artifact)
-    if kind is str:
-        return output
-    return replace(output, artifact=replace(output.artifact, data=data))
 
 
 async def review_artifact(

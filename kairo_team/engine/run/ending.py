@@ -148,8 +148,14 @@ class RunEnd:
             more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
             return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
         lost = next(self._lost(outcomes), None)
+        if went_on and lost is None and self.degraded is not None:
+            return self.degraded
         if went_on:
-            return lost or next(self._short_of(outcomes), "an accepted artifact is partial")
+            short = (
+                one for one in outcomes if one.status is TaskStatus.COMPLETED and one.warnings and _is_unpassed(one)
+            )
+            sentences = (f"task {one.task_id!r}: {one.warnings[-1]}" for one in short)
+            return lost or next(sentences, "an accepted artifact is partial")
         if self.concluded is not None:
             return lost or self.concluded
         return self.cut_short_by(halt) or lost or "nothing was planned"
@@ -159,14 +165,6 @@ class RunEnd:
         for one in outcomes:
             if one.error is not None and one.task_id not in self.called_off:
                 yield f"task {one.task_id!r} {one.status.value}: {one.error}"
-
-    def _short_of(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
-        """Yield a sentence on each reason why a run without lost tasks is DEGRADED."""
-        if self.degraded is not None:
-            yield self.degraded
-        for one in outcomes:
-            if one.status is TaskStatus.COMPLETED and one.warnings and _is_unpassed(one):
-                yield f"task {one.task_id!r}: {one.warnings[-1]}"
 
     def exception(self, outcomes: Sequence[TaskOutcome]) -> BaseException | None:
         """Return the exception of planning, binding or the coordinator, else of the first lost task."""
@@ -205,12 +203,13 @@ class RunEnd:
 
 
 def _is_dispensable(task_run: TaskRun) -> bool:
-    """Return whether a later plan does without the task, or all its dependents met their needs without it."""
-    return task_run.superseded or _is_made_up_for(task_run.entry)
+    """Return whether a later plan does without the task, or all its dependents met their needs without it.
 
-
-def _is_made_up_for(entry: Entry) -> bool:
-    """Return whether all dependents of the task, or of the map or loop around it, met their needs without it."""
+    A map's items have the dependents of the map too, and so have the tasks of a loop.
+    """
+    entry = task_run.entry
+    if task_run.superseded:
+        return True
     while entry.parent is not None and not entry.dependents:
         if entry.parent.task.over is None:
             return entry.parent.accepted
@@ -243,20 +242,15 @@ def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) 
 
 
 def _led_on(entry: Entry) -> bool:
-    """Return whether a dependent of the task was accepted."""
+    """Return whether a dependent of the task was accepted, or a task of a later round of its loop."""
     for dependent in entry.dependents:
-        if dependent.accepted and (_made_something(dependent) or _led_on(dependent)):
+        is_empty = dependent.task.over is not None and dependent.parts is not None and not dependent.parts.entries
+        # A map of an empty list made nothing by itself.
+        if dependent.accepted and (not is_empty or _led_on(dependent)):
             return True
-    return entry.parent is not None and (_led_on(entry.parent) or _is_outdated(entry, entry.parent))
-
-
-def _made_something(entry: Entry) -> bool:
-    """Return whether an accepted task may have an artifact: not a map of an empty list."""
-    return entry.task.over is None or entry.parts is None or bool(entry.parts.entries)
-
-
-def _is_outdated(entry: Entry, parent: Entry) -> bool:
-    """Return whether a later round of the loop has an accepted task."""
+    parent = entry.parent
+    if parent is None or _led_on(parent):
+        return parent is not None
     parts = parent.parts
     if parts is None or entry.round >= len(parts.rounds):
         return False
@@ -350,16 +344,13 @@ def finish(
 
 def _describe_passed(limits: Sequence[tuple[str, int, int, int]]) -> list[str]:
     """Return a sentence on each limit that was passed."""
-    found = list(map(_describe_limit, limits))
-    more = len(found) - _NAMED
-    return found if more <= 0 else [*found[:_NAMED], f"{more:,} more limits were passed: see the result's budget"]
-
-
-def _describe_limit(passed: tuple[str, int, int, int]) -> str:
-    name, dim, limit, over = passed
-    sign, unit = ("$", "") if dim == DOLLARS else ("", f" {DIMENSIONS[dim].replace('_', ' ')}")
-    amounts = [f"{sign}{shown(dim, amount):,}" for amount in (limit + over, limit, over)]
-    return f"the budget of {name!r} was passed: {amounts[0]} of {amounts[1]}{unit} are booked, {amounts[2]} too many"
+    found: list[str] = []
+    for name, dim, limit, over in limits[:_NAMED]:
+        sign, unit = ("$", "") if dim == DOLLARS else ("", f" {DIMENSIONS[dim].replace('_', ' ')}")
+        booked, most, beyond = (f"{sign}{shown(dim, amount):,}" for amount in (limit + over, limit, over))
+        found.append(f"the budget of {name!r} was passed: {booked} of {most}{unit} are booked, {beyond} too many")
+    more = len(limits) - _NAMED
+    return found if more <= 0 else [*found, f"{more:,} more limits were passed: see the result's budget"]
 
 
 def log_end(result: TeamResult, team: str) -> None:
@@ -426,7 +417,10 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
     called_off: set[str] = set()
     if ending.concluded is not None:
         called_off.update(dispatcher.call_off(reason))
-    for task_run in _parts_first(dispatcher) if dispatcher.board.unended else ():
+    task_runs = list(dispatcher.tasks.values()) if dispatcher.board.unended else []
+    # Maps and loops end after the tasks they grew into.
+    growing = [one for one in reversed(task_runs) if one.entry.parts is not None]
+    for task_run in (*(one for one in task_runs if one.entry.parts is None), *growing) if growing else task_runs:
         if waiting and task_run.state is SUSPENDED:
             dispatcher.emit_end(task_run)
         elif not task_run.ended and not waiting:
@@ -439,13 +433,6 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
                 called_off.add(task_run.task.id)
     not_taken = (task_id for task_id, task_run in dispatcher.tasks.items() if task_run.not_taken)
     ending.called_off = called_off.union(not_taken)
-
-
-def _parts_first(dispatcher: Dispatcher) -> list[TaskRun]:
-    """Return all tasks, maps and loops after the tasks they grew into."""
-    task_runs = list(dispatcher.tasks.values())
-    growing = [one for one in reversed(task_runs) if one.entry.parts is not None]
-    return [*(one for one in task_runs if one.entry.parts is None), *growing] if growing else task_runs
 
 
 def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
@@ -465,18 +452,6 @@ def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, 
     if task_run.state is PENDING:
         return TaskState.SKIPPED, task_run.skip_reason(reason)
     return ending.end_of_cut_short(), reason
-
-
-def end_early(scope: RunScope, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:
-    """End the run where the recorded one was cut short, if it was."""
-    early = scope.early_end
-    if early is None:
-        return
-    ending.recall(early)
-    if early.halt is not None:
-        scope.governor.cancel(early.halt)
-    elif group is not None:
-        group.cancel_scope.cancel()
 
 
 EXHAUSTED = frozenset(
@@ -525,13 +500,9 @@ def decide_status(facts: RunFacts) -> TeamStatus:
     if facts.halt in EXHAUSTED and facts.ended_for_halt:
         lenient = facts.risk is RiskProfile.LOW and facts.accepted
         return TeamStatus.DEGRADED if lenient else TeamStatus.FAILED
-    return TeamStatus.SUSPENDED if facts.waiting else _decide_by_tasks(facts)
-
-
-def _decide_by_tasks(facts: RunFacts) -> TeamStatus:
-    if not facts.accepted:
-        return TeamStatus.FAILED
-    if facts.lost and not (facts.tolerate_failures or facts.risk is RiskProfile.LOW):
+    if facts.waiting:
+        return TeamStatus.SUSPENDED
+    if not facts.accepted or (facts.lost and not (facts.tolerate_failures or facts.risk is RiskProfile.LOW)):
         return TeamStatus.FAILED
     if facts.lost or facts.dispensable or facts.degraded:
         return TeamStatus.DEGRADED

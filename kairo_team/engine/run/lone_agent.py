@@ -286,8 +286,8 @@ async def _run_as_team(
     team: Team, assignment: Assignment, budget: Budget, journal: Journal | None, run_id: str | None
 ) -> AgentOutput:
     """Run a team of one member; with a journal, begin the run of that id, resume it, or return how it ended."""
-    ends: list[_End] = []
-    runtime = Runtime(journal=journal, subscribers=[lambda event: _keep_end(event, ends)])
+    heard: list[Event] = []
+    runtime = Runtime(journal=journal, subscribers=[heard.append])
     # Alone, only the budget limits the time.
     config = TeamConfig(budget, task_timeout=None)
     if journal is None or run_id is None:
@@ -302,7 +302,8 @@ async def _run_as_team(
             if recorded is None:
                 raise
             result = recorded
-        ends = [event for event in journal.events_after(run_id) if isinstance(event, _End)]
+        heard = list(journal.events_after(run_id))
+    ends = [event for event in heard if isinstance(event, _End)]
     [outcome] = result.outcomes
     if outcome.exception is not None and not isinstance(outcome.exception, _REPORTED):
         raise outcome.exception
@@ -312,11 +313,6 @@ async def _run_as_team(
     halt = None if status is AgentStatus.COMPLETED else _halt(ends)
     kind = team.output_types.get(_ANSWER)
     return AgentOutput(artifact, status, *counts, usage, error=outcome.error, output_type=kind, halt=halt)
-
-
-def _keep_end(event: Event, ends: list[_End]) -> None:
-    if isinstance(event, _End):
-        ends.append(event)
 
 
 def _status(ends: Sequence[_End], outcome: TaskOutcome) -> AgentStatus:

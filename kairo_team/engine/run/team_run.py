@@ -32,7 +32,7 @@ from kairo_team.engine.records.questions import Inbox, Questions
 from kairo_team.engine.records.run_scope import RunScope
 from kairo_team.engine.records.suspension import EarlierSessions, Suspension
 from kairo_team.engine.run.attempts import Asked, AttemptRunner
-from kairo_team.engine.run.ending import LAST_EVENT, RunEnd, end_early, finish, log_end, record_end
+from kairo_team.engine.run.ending import LAST_EVENT, RunEnd, finish, log_end, record_end
 from kairo_team.engine.tasks.dispatcher import Dispatcher
 from kairo_team.engine.tasks.member_budgets import BudgetSplit, open_governor, until
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
@@ -106,16 +106,15 @@ class TeamRun:
         self._masker = runtime.masker
         self.emit: Callable[..., object] = self.bus.emit
         """Emit an event: takes its class and its own fields in order; run id, number and time are filled in."""
+        self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
         self._scope = scope = self._open_scope()
         self._handle = handle
         self._earlier = EarlierSessions(self.governor, earlier)
-        self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
-        self._questions = Questions(scope, gate, earlier.inbox if earlier else Inbox(), self._supervisor)
+        self._questions = Questions(scope, gate, earlier.inbox if earlier else Inbox())
         self._steering = Steering(scope, refused)
         self._services = open_services(
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )
-        self._services.supervisor = self._supervisor
         self._services.on_journal_error = self.stop_unrecorded
         self._services.earlier_calls = earlier.calls if earlier else None
         self._services.content = content
@@ -126,7 +125,6 @@ class TeamRun:
             scope,
             self._budgets,
             self._services,
-            self._supervisor,
             self._earlier,
             refused=refused,
             end_early=self._end_early,
@@ -158,6 +156,7 @@ class TeamRun:
             self.emit,
             self.bus.begin,
             self.bus.tally,
+            self._supervisor,
         )
 
     # ------------------------------------------------------------------ lifecycle
@@ -270,7 +269,11 @@ class TeamRun:
                 self._questions.withdraw("the attempt around its run has ended")
             self._services.under_way.leave_in_doubt(self._kept)
             self._leave(self._kept, "the caller was cancelled")
-        self._check_repeated()
+        calls = self._services.earlier_calls
+        # Steps of the coordinator, such as planning, may have made other calls than before the run was cut.
+        if calls is not None and self.governor.stopped is None and self._ending.error is None:
+            for step in calls.open_steps():
+                self._services.check_repeated(step, None, None)
         doubts = describe_doubts([*self._in_doubt, *self._services.cut_calls], "the run was interrupted")
         noticed = (*self._supervisor.warnings, *self._services.warnings, *doubts)
         reached = (None, None) if self._plan.is_outdated else (self._dispatcher, self._plan.graph)
@@ -285,13 +288,6 @@ class TeamRun:
         self.bus.closed = False
         self.emit(kind, result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
-
-    def _check_repeated(self) -> None:
-        """Report coordinator steps, such as planning, whose calls differ from those before the run was cut."""
-        calls = self._services.earlier_calls
-        if calls is not None and self.governor.stopped is None and self._ending.error is None:
-            for step in calls.open_steps():
-                self._services.check_repeated(step, None, None)
 
     def stop_unrecorded(self, error: JournalError) -> None:
         """End the run as FAILED, because its next steps could not be recorded."""
@@ -322,7 +318,15 @@ class TeamRun:
         )
 
     def _end_early(self) -> None:
-        end_early(self._scope, self._ending, self._group)
+        """End the run where the recorded one was cut short, if it was."""
+        early = self._scope.early_end
+        if early is None:
+            return
+        self._ending.recall(early)
+        if early.halt is not None:
+            self.governor.cancel(early.halt)
+        elif self._group is not None:
+            self._group.cancel_scope.cancel()
 
     def _end_loop(self) -> None:
         """End the loop where the recorded run ended, once no task can start, unless that run added tasks later."""
@@ -497,7 +501,9 @@ class TeamRun:
                 self._ending.question = question
                 raise Interrupted("the plan waits for a person")
             return decision
-        task_run = self._task_run(self._task(question.task_id))
+        if self._plan.graph is None:
+            raise Misuse(f"there is no task {question.task_id!r}: plan first")
+        task_run = self._task_run(self._plan.graph[question.task_id])
         key = task_run.records.key("human", question.task_id, question.attempt) + f":{question.kind}"
         assert self._dispatcher is not None
         task_run.recall_cancel(key)
@@ -539,8 +545,6 @@ class TeamRun:
             self._steering,
             self._budgets,
             self._earlier,
-            self._supervisor.timeouts,
-            self._supervisor,
             self._plan,
         )
         self._move(RunState.PLAN_READY)
@@ -723,7 +727,8 @@ class TeamRun:
         """Wait inside a task's body without its slot, as between two tries; not if the next one is recorded."""
         task_run = self._task_run(task)
         assert self._dispatcher is not None
-        if task_run.interrupted is None and not task_run.records.was_made("attempt", task.id, task_run.attempts + 1):
+        following = task_run.records.key("attempt", task.id, task_run.attempts + 1)
+        if task_run.interrupted is None and task_run.records.recall(following) is MISSING:
             if task_run.records.early_end is not None:
                 await self._dispatcher.wait_for_end(task_run)
             await self._dispatcher.pause(task_run, seconds)
@@ -784,12 +789,6 @@ class TeamRun:
         dispatcher.end(task_run, to, reason, verdict=verdict)
         if self._steering.watches:
             self._steering.warn_of_budget()
-
-    def _task(self, task_id: str) -> Task:
-        graph = self._plan.graph
-        if graph is None:
-            raise Misuse(f"there is no task {task_id!r}: plan first")
-        return graph[task_id]
 
     def _task_run(self, task: Task) -> TaskRun:
         try:

@@ -14,6 +14,7 @@ from kairo_team import events
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.engine.records.plan_records import MISSING, PlanRecords, RecordedStart, Unpaid
 from kairo_team.engine.tasks.member_budgets import lacks
+from kairo_team.engine.tasks.ready_tasks import nothing
 from kairo_team.engine.tasks.task_budgets import TaskBudgets
 from kairo_team.engine.tasks.task_run import (
     CANCELLED,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from kairo_team.governance.ledger import Units
     from kairo_team.team import TeamConfig
 
-Emit = Callable[..., object]
 Bound = Mapping[str, tuple[str, ...]]
 """The able members of each task, by task id."""
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Dispatcher:
         board: ReadyTasks,
         governors: Mapping[str, Governor],
         config: TeamConfig,
-        emit: Emit,
+        emit: Callable[..., object],
         recorded: PlanRecords,
         earlier: EarlierSessions,
     ) -> None:
@@ -82,15 +82,15 @@ class Dispatcher:
         """Tasks dispatched and not ended."""
         self._parked: set[str] = set()
         """Active tasks that stay as they are until the run ends."""
-        self.on_end: Callable[[], None] = _nothing
+        self.on_end: Callable[[], None] = nothing
         """Called when no further task can start."""
         self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
-        self.on_ending: Callable[[str, str | None], object] = _nothing
+        self.on_ending: Callable[[str, str | None], object] = nothing
         """Called with a task's id and the reason of its end, before that end is emitted."""
         self.on_ended: Callable[[TaskRun], None] | None = None
         """Called for each task that has ended."""
-        self.on_due: Callable[[Entry], None] = _nothing
+        self.on_due: Callable[[Entry], None] = nothing
         """Called for a task that has a condition or grows, when it can proceed."""
         self._governors = governors
         self._emit = emit
@@ -404,24 +404,19 @@ class Dispatcher:
         task_run.open_attempt = None
 
     def _explain_skip(self, entry: Entry, last: Entry) -> str:
-        """Explain why a task can no longer start, or recall the recorded reason."""
-        if len(entry.task.depends_on) == 1:
-            return _needs_one(last)
+        """Explain why a task can no longer start, or recall the recorded reason; `last` is what it lost last."""
+        why, depends_on = f"it needs {last.task.id!r}, which was not accepted", entry.task.depends_on
+        if len(depends_on) == 1:
+            return why
+        if entry.needed != len(depends_on):
+            found = [self.board.entries[name] for name in depends_on]
+            lost = [repr(one.task.id) for one in found if one.ended and not one.accepted]
+            left = f"only {len(found) - len(lost):,}" if len(lost) < len(found) else "none"
+            more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+            needs = f"it needs {entry.needed:,} of its {len(found):,} dependencies"
+            why = f"{needs}, and {left} can be accepted: {', '.join(lost[:_MOST_NAMED])}{more} were not"
         # The reason names only those of several dependencies that had ended then.
-        records = self.tasks[entry.task.id].records
-        return records.skip_reason(entry.task.id, self._lost_needs(entry, last))
-
-    def _lost_needs(self, entry: Entry, last: Entry) -> str:
-        """Name the task's dependencies that were not accepted, and how many it needs; `last` ended last."""
-        depends_on = entry.task.depends_on
-        if entry.needed == len(depends_on):
-            return _needs_one(last)
-        found = [self.board.entries[name] for name in depends_on]
-        lost = [repr(one.task.id) for one in found if one.ended and not one.accepted]
-        left = f"only {len(found) - len(lost):,}" if len(lost) < len(found) else "none"
-        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-        needs = f"it needs {entry.needed:,} of its {len(found):,} dependencies"
-        return f"{needs}, and {left} can be accepted: {', '.join(lost[:_MOST_NAMED])}{more} were not"
+        return self.tasks[entry.task.id].records.skip_reason(entry.task.id, why)
 
     def suspend(self, task_run: TaskRun, reason: str) -> None:
         """Suspend a task until a person decides: it gives everything back, and its dependents wait with it."""
@@ -677,14 +672,6 @@ class Dispatcher:
 
 def _payers_of(task_run: TaskRun) -> Payers:
     return task_run.entry.candidates, task_run.entry.shared, task_run.task.budget
-
-
-def _needs_one(lost: Entry) -> str:
-    return f"it needs {lost.task.id!r}, which was not accepted"
-
-
-def _nothing(*_of: object) -> None:
-    """Do nothing."""
 
 
 def _find_halt(governor: Governor, short: InsufficientBudget) -> HaltError | None:

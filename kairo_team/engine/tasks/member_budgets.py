@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import NO_USAGE, Budget, BudgetNode, BudgetPolicy, Usage, to_dollars, to_picodollars
+from kairo_team.engine.tasks.ready_tasks import nothing
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget, PlanRefused
 from kairo_team.events import BudgetCarved
 from kairo_team.governance.governor import Governor
@@ -79,7 +80,7 @@ class BudgetSplit:
         self._shares = {PLAN: policy.plan, EVALUATE: policy.evaluate}
         self._purposes: dict[str, Governor] = {}
         self._emit = emit
-        self.on_return: Callable[[], object] = _nothing
+        self.on_return: Callable[[], object] = nothing
         """Called when a purpose has given back what it did not use."""
 
     @property
@@ -105,22 +106,22 @@ class BudgetSplit:
         """
         governor = self._purposes.get(name)
         if governor is None:
-            governor = self._purposes[name] = self._set_share_aside(name) if set_aside else self._open_free(name)
+            # A halted run gets one too: the work that uses it raises.
+            if set_aside:
+                governor = self._set_share_aside(name)
+            else:
+                share = self._share(self._shares.get(name, 0.0))
+                governor = self.root.carve_share(name, _ceiling(name, share), 0.0, 0.0)[0]
+            self._purposes[name] = governor
         return governor
-
-    def _open_free(self, name: str) -> Governor:
-        """Open a purpose without setting anything aside."""
-        # A halted run gets one too: the work that uses it raises.
-        share = self._share(self._shares.get(name, 0.0))
-        return self.root.carve_share(name, _ceiling(name, share), 0.0, 0.0)[0]
 
     def _set_share_aside(self, name: str) -> Governor:
         """Open a purpose with its share of the budget, or with the share that the recorded run set aside."""
-        # A halted run gets one too: the work that uses it raises.
         self._opened[name] += 1
-        key = f"share:{name}:{self._opened[name]}"
+        key, governor = f"share:{name}:{self._opened[name]}", None
         share = cast("Budget | None", self._journal.get(key, None))
-        governor = None if share is None else self._carve_again(name, share)
+        if share is not None:  # there may be less budget now, and then it does not fit
+            governor = self._earlier.carve_again(self.root, name, _ceiling(name, share), units_of(share), None)
         if share is None or governor is None:
             share = self._share(self._shares.get(name, 0.0))
             governor = self.root.carve_with(name, _ceiling(name, share), units_of(share))
@@ -129,14 +130,6 @@ class BudgetSplit:
         if share != Budget():
             self._emit_carved(None, share)
         return governor
-
-    def _carve_again(self, name: str, share: Budget) -> Governor | None:
-        """Open a purpose with its recorded share; None if that does not fit, as there may be less budget now."""
-        with self._earlier.set_apart():
-            try:
-                return self.root.carve_with(name, _ceiling(name, share), units_of(share))
-            except InsufficientBudget:
-                return None
 
     def hold_back(self, part: float) -> None:
         """Show the reserve as a separate account, for a preview; a run sets it aside for no member."""
@@ -166,10 +159,6 @@ class BudgetSplit:
 
     def _emit_carved(self, member: str | None, budget: Budget) -> None:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _ceiling(purpose: str, share: Budget) -> Budget:
@@ -237,7 +226,12 @@ class Needs:
             self._aside = {name: self._find_aside(governor) for name, governor in self._governors.items()}
         taken = self._taken.get(member)
         if taken is None:
-            return self._at_first(member, self._aside[member])
+            unspent, expect = self._governors[member].unspent, units_of(self._policy.expect)
+            tokens, picos, loops, tool_calls = (
+                0 if left is None or kept is None else min(expected, max(0, left - kept) // _AT_FIRST)
+                for expected, left, kept in zip(expect, unspent, self._aside[member], strict=True)
+            )
+            return (tokens, picos, loops, tool_calls)
         ended, tokens, picos, loops, tool_calls = taken
         more, of = _MARGIN[0], _MARGIN[1] * ended
         return (tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of)
@@ -264,13 +258,5 @@ class Needs:
         unspent, free = governor.unspent, governor.allottable(self._policy.reserve)
         tokens, picos, loops, tool_calls = (
             None if left is None or most is None else most - left for most, left in zip(unspent, free, strict=True)
-        )
-        return (tokens, picos, loops, tool_calls)
-
-    def _at_first(self, member: str, aside: Limits) -> Units:
-        unspent, expect = self._governors[member].unspent, units_of(self._policy.expect)
-        tokens, picos, loops, tool_calls = (
-            0 if left is None or kept is None else min(expected, max(0, left - kept) // _AT_FIRST)
-            for expected, left, kept in zip(expect, unspent, aside, strict=True)
         )
         return (tokens, picos, loops, tool_calls)

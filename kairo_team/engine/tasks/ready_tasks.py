@@ -129,8 +129,8 @@ class ReadyTasks:
     def __init__(
         self, graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]], capacity: Mapping[str, int | None]
     ) -> None:
-        self.entries = _make_entries(graph, candidates)
-        self.unended = len(self.entries)
+        self.entries: dict[str, Entry] = {}
+        self.unended = 0
         self._leases = {name: _Leases(limit) for name, limit in capacity.items()}
         self._parked: dict[tuple[str, ...], list[Queued]] = {}
         self._ready: list[Queued] = []
@@ -138,18 +138,18 @@ class ReadyTasks:
         """Tasks with a condition, maps and loops that can proceed: all they depend on, or grew into, has ended."""
         self._told: list[Queued] = []
         """Ready tasks whose wait for a slot was reported."""
-        self.on_member_wait: Callable[[Entry], object] = _nothing
+        self.on_member_wait: Callable[[Entry], object] = nothing
         """Called for a ready task whose members are all taken."""
-        for entry in self.entries.values():
-            if entry.ready:
-                self._start(entry)
+        self.extend(graph.tasks, candidates)
 
     # ------------------------------------------------------------ dispatch
 
     def take(self) -> tuple[Entry, str] | None:
         """Return the next task and its member, whose lease is taken; None if nothing can start now."""
         while self._ready or self._told:
-            queued = heappop(self._first_queue())
+            # The queue whose first task has precedence: at least one of the two is not empty.
+            told_first = self._told and not (self._ready and self._ready[0] < self._told[0])
+            queued = heappop(self._told if told_first else self._ready)
             entry = queued[2]
             # A heap removes nothing from its middle: a task that ended or was queued again leaves its old item behind.
             if entry.ended or entry.queued is not queued:
@@ -162,15 +162,13 @@ class ReadyTasks:
             if member is not None:
                 entry.queued = None
                 return entry, member
-            self._park(queued)
+            if entry.candidates not in self._parked:
+                self._parked[entry.candidates] = []
+                for name in entry.candidates:
+                    self._leases[name].parked.append(entry.candidates)
+            heappush(self._parked[entry.candidates], queued)
             self.on_member_wait(entry)
         return None
-
-    def _first_queue(self) -> list[Queued]:
-        """Return the queue whose first task has precedence; at least one of the two is not empty."""
-        if not self._told or (self._ready and self._ready[0] < self._told[0]):
-            return self._ready
-        return self._told
 
     def untold(self) -> Iterator[Entry]:
         """Yield the ready tasks that wait for nothing but a slot, each once while it is queued."""
@@ -210,7 +208,7 @@ class ReadyTasks:
         self._book_end(entry, accepted=False)
 
     def extend(self, tasks: Sequence[Task], candidates: Mapping[str, tuple[str, ...]]) -> list[Entry]:
-        """Put more tasks on the board; they may depend on existing tasks, and must be able to start."""
+        """Put tasks on the board; they may depend on existing tasks, and must be able to start."""
         added: list[Entry] = []
         for index, task in enumerate(tasks, len(self.entries)):
             self.entries[task.id] = entry = Entry(task, index, candidates[task.id])
@@ -313,7 +311,8 @@ class ReadyTasks:
         leases = self._leases[member]
         if not leases.parked or not leases.free:
             return
-        best = min((key for key in leases.parked if self._any_parked(key)), key=self._first_parked, default=None)
+        keys = (key for key in leases.parked if self._any_parked(key))
+        best = min(keys, key=lambda key: self._parked[key][0], default=None)
         if best is not None:
             queued = heappop(self._parked[best])
             queued[2].claim = member
@@ -326,9 +325,6 @@ class ReadyTasks:
             heappop(queue)
         return bool(queue)
 
-    def _first_parked(self, key: tuple[str, ...]) -> Queued:
-        return self._parked[key][0]
-
     def _lease_any(self, candidates: tuple[str, ...]) -> str | None:
         if len(candidates) == 1:
             return candidates[0] if self.try_lease(candidates[0]) else None
@@ -339,25 +335,9 @@ class ReadyTasks:
         self._leases[member].taken += 1
         return member
 
-    def _park(self, queued: Queued) -> None:
-        key = queued[2].candidates
-        if key not in self._parked:
-            self._parked[key] = []
-            for member in key:
-                self._leases[member].parked.append(key)
-        heappush(self._parked[key], queued)
 
-
-def _nothing(_entry: Entry) -> None:
+def nothing(*_of: object) -> None:
     """Do nothing."""
-
-
-def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
-    entries = {task.id: Entry(task, index, candidates[task.id]) for index, task in enumerate(graph.tasks)}
-    for entry in entries.values():
-        _connect(entry, entries)
-    _set_priorities(entries)
-    return entries
 
 
 def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
@@ -366,7 +346,12 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
     if task.over is not None or task.loop is not None:
         entry.parts = Parts(weight=exact_weight(task.weight))
     if task.part_of is not None:
-        _join(entry, entries[task.part_of])
+        entry.parent = parent = entries[task.part_of]
+        entry.priority = max(0.0, parent.priority - parent.task.weight)  # what follows the parent follows the part too
+        if parent.parts is not None:
+            entry.round = len(parent.parts.rounds)
+            parent.parts.entries.append(entry)
+            parent.parts.open += 1
     if not task.depends_on:
         return
     entry.needed = task.needed
@@ -381,8 +366,11 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
                 entry.accepted_needs += dependency.accepted
             else:
                 _count(entry, entry.counts, dependency)
-    if task.over is not None or task.when is not None:
-        _add_readers(task, entries)
+    # A map's list, and what a condition looks at, are read as soon as they are made.
+    if task.over is not None:
+        entries[task.over].readers += (partial(items_of, most=task.max_items or 0, task_id=task.id),)
+    if task.when is not None and task.condition is not None:
+        entries[task.condition.source].readers += (task.condition.read,)
 
 
 def _counts_of(needs: Sequence[Entry]) -> MapCounts | None:
@@ -393,28 +381,6 @@ def _counts_of(needs: Sequence[Entry]) -> MapCounts | None:
             counts = counts or MapCounts(len(needs))
             counts.open_maps += one.task.over is not None
     return counts
-
-
-def _add_readers(task: Task, entries: Mapping[str, Entry]) -> None:
-    """Have a map's list, and what a condition looks at, read as soon as they are made."""
-    if task.over is not None:
-        _read(entries[task.over], partial(items_of, most=task.max_items or 0, task_id=task.id))
-    if task.condition is not None:
-        _read(entries[task.condition.source], task.condition.read)
-
-
-def _read(source: Entry, reader: Callable[[Artifact], object]) -> None:
-    source.readers = (*source.readers, reader)
-
-
-def _join(entry: Entry, parent: Entry) -> None:
-    """Make a task a part of the map or loop that it grew from."""
-    entry.parent = parent
-    entry.priority = max(0.0, parent.priority - parent.task.weight)  # what follows the parent follows the part too
-    if parent.parts is not None:
-        entry.round = len(parent.parts.rounds)
-        parent.parts.entries.append(entry)
-        parent.parts.open += 1
 
 
 def _count(entry: Entry, counts: MapCounts, dependency: Entry) -> None:
@@ -469,5 +435,7 @@ def group_of(entry: Entry) -> Entry | None:
 def part_of_shared(entry: Entry) -> float:
     """Return the task's part of what is left of the shared budget: by weight, among the tasks that have not started."""
     group = group_of(entry)
-    weight, left = exact_weight(entry.task.weight), 0 if group is None or group.parts is None else group.parts.unstarted
+    if group is None or group.parts is None:
+        return 1.0
+    weight, left = exact_weight(entry.task.weight), group.parts.unstarted
     return weight / left if left > weight else 1.0

@@ -44,23 +44,18 @@ class TaskBudgets:
         """
         records, task_id, number = task_run.records, task_run.task.id, task_run.carvings + 1
         recorded = None if records.is_new else records.carved(task_id, number, member)
-        governor = None if recorded is None else self._carve_again(task_run, member, recorded)
-        if recorded is not None and governor is not None:
-            task_run.governor, task_run.carvings = governor, number
-            return recorded
+        if recorded is not None:
+            parent, ceiling = self._governors[member], task_run.ceiling_with(member)
+            again = self._earlier.carve_again(parent, task_id, ceiling, recorded, task_run.entry.shared)
+            if again is not None:
+                task_run.governor, task_run.carvings = again, number
+                return recorded
         got = self._carve_now(task_run, member, paid=paid, active=active)
         if not isinstance(got, InsufficientBudget):
             task_run.carvings = number
             if member in self._limited or task_run.entry.shared is not None:
                 records.put_carved(task_id, number, member, got)
         return got
-
-    def _carve_again(self, task_run: TaskRun, member: str, guarantee: Units) -> Governor | None:
-        parent, ceiling = self._governors[member], self._ceiling(task_run, member)
-        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee, task_run.entry.shared)
-
-    def _ceiling(self, task_run: TaskRun, member: str) -> Budget | None:
-        return task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
 
     def _carve_now(self, task_run: TaskRun, member: str, *, paid: bool, active: int) -> Units | InsufficientBudget:
         """Carve the task's budget from current money; return its guarantee, or the error.
@@ -78,34 +73,28 @@ class TaskBudgets:
         if group is not None and starting and not paid:
             least = larger(least, self._group_needs[group.task.id].of(group.task.id))
         got = self._carve_part(task_run, member, part, least)
-        if starting and isinstance(got, InsufficientBudget) and self._starts_with_less(member, group, active):
-            got = self._carve_part(task_run, member, part, NOTHING)
+        if starting and isinstance(got, InsufficientBudget):
+            expected = [(self._needs, member)]
+            if group is not None:
+                expected.append((self._group_needs[group.task.id], group.task.id))
+            if any(needs.start_with_less(name, active) for needs, name in expected):
+                got = self._carve_part(task_run, member, part, NOTHING)
         if paid and isinstance(got, InsufficientBudget):
             got = self._carve_part(task_run, member, 0.0, NOTHING)
         return got
 
-    def _starts_with_less(self, member: str, group: Entry | None, active: int) -> bool:
-        if group is not None and self._group_needs[group.task.id].start_with_less(group.task.id, active):
-            return True
-        return self._needs.start_with_less(member, active)
-
     def _carve_part(self, task_run: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
-        entry, parent = task_run.entry, self._governors[member]
+        shared = task_run.entry.shared
         try:
-            if entry.parent is None:
-                task_run.governor, guarantee = parent.carve_share(
-                    task_run.task.id, self._ceiling(task_run, member), part, self._policy.reserve, least
-                )
-            else:
-                task_run.governor, guarantee = parent.carve_share(
-                    task_run.task.id,
-                    self._ceiling(task_run, member),
-                    part,
-                    self._policy.reserve,
-                    least,
-                    shared=entry.shared,
-                    shared_part=part_of_shared(entry),
-                )
+            task_run.governor, guarantee = self._governors[member].carve_share(
+                task_run.task.id,
+                task_run.ceiling_with(member),
+                part,
+                self._policy.reserve,
+                least,
+                shared=shared,
+                shared_part=1.0 if shared is None else part_of_shared(task_run.entry),
+            )
         except InsufficientBudget as short:
             return short.with_traceback(None)  # the traceback would keep this frame alive
         return guarantee

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import HaltReason
 from kairo_team.constraints import AgentState, ResourceAction, ResourceContext, Violation
 from kairo_team.engine.live.enforced_end import CallSupervisor, ScopeStopper
-from kairo_team.engine.live.task_pool import background
+from kairo_team.engine.live.task_pool import Watch, background
 from kairo_team.errors import ConstraintExit
 from kairo_team.events import ConstraintViolated
 from kairo_team.governance.constraint_chain import ConstraintChain, Supervise
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from kairo_team.files import File
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse
-    from kairo_team.models.governed_model import Listen, OnText
+    from kairo_team.models.governed_model import GovernedModel, Listen, OnText
 
 T = TypeVar("T")
-Watch = Callable[[], Coroutine[Any, Any, None]]
 
 
 ENDED_EARLY: Final = "ended early by"
@@ -224,16 +223,12 @@ class AttemptConstraints:
         self._text = response.text
 
     async def _look(self, turn: int) -> None:
-        report = await self._chain.evaluate(self._context(turn))
-        for violation in report.violations:
-            self._take(violation)
-
-    def _context(self, turn: int) -> ResourceContext:
-        usage = self._governor.usage
+        usage, elapsed = self._governor.usage, self._of_run.clock() - self._began
         tools = usage.tool_calls - self._tool_calls_before
         state = AgentState(self._messages, self.turns_completed, tools, self._text)
-        elapsed = self._of_run.clock() - self._began
-        return ResourceContext(turn, usage.tokens, elapsed, state, self._member, usage)
+        seen = ResourceContext(turn, usage.tokens, elapsed, state, self._member, usage)
+        for violation in (await self._chain.evaluate(seen)).violations:
+            self._take(violation)
 
     async def _watch(self, position: int, stopper: ScopeStopper, supervisor: CallSupervisor | None) -> None:
         supervise = None if supervisor is None else partial(supervisor.run, stopper=stopper)
@@ -266,36 +261,6 @@ class AttemptConstraints:
         if self._exit is not None:
             self.refusal = ConstraintExit(self._exit.constraint, self._exit.reason)
             raise self.refusal
-
-
-class AskedModel(Protocol):
-    """A governed model, as a member's model calls it."""
-
-    @property
-    def name(self) -> str:
-        """`provider:model`."""
-        ...
-
-    @property
-    def context_window(self) -> int | None:
-        """The most tokens of prompt and reply together; None: unknown."""
-        ...
-
-    async def complete(self, request: ModelRequest, listen: Listen | None = None) -> ModelResponse:
-        """Answer one request; `listen` gets the text of each try of a model that can stream."""
-        ...
-
-    async def stream(self, request: ModelRequest, on_text: OnText, on_thinking: OnText) -> ModelResponse:
-        """Answer one request, and call `on_text` with each piece of its text, `on_thinking` of its reasoning."""
-        ...
-
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        """Return the model's own count of a prompt's tokens; None without one."""
-        ...
-
-    def file_problem(self, file: File) -> str | None:
-        """Return why the model does not take a file; None if it does."""
-        ...
 
 
 class ConstrainedModel:
@@ -338,3 +303,7 @@ class ConstrainedModel:
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of a prompt's tokens."""
         return await self._model.count_tokens(request)
+
+
+AskedModel: TypeAlias = "GovernedModel | ConstrainedModel"
+"""A governed model, as a member's model calls it."""

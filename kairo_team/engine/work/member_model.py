@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 
 _EVERY: Final = 0.5
 """Least seconds between two pieces of a reply emitted to listeners of the work's texts."""
-
-
-def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelRequest:
-    """Add the directives given since the prompt was made; the request is recorded without them."""
-    if not directives:
-        return request
-    added = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
-    return replaced(request, messages=(*request.messages, added))
 
 
 def _shown(request: ModelRequest) -> ModelRequest:
@@ -158,23 +150,22 @@ class MemberModel:
             also(text)
 
     async def _ask(self, request: ModelRequest, key: str, on_text: tuple[_Pieces, _Pieces] | None) -> ModelResponse:
-        """Call the model, and keep the error of a call that got no answer."""
+        """Call the model, and keep the error of a call that got no answer.
+
+        If there are listeners for texts, the reply is emitted while it is written.
+        """
+        services = self._context.services
+        watched = services.content is not None and services.content.in_pieces
         try:
-            return await self._send(request, key, on_text)
+            if on_text is not None:
+                return await self._model.stream(request, *on_text)
+            if not watched or self._guards_replies or self.name in services.unmetered:
+                return await self._model.complete(request)
+            report = partial(self._context.report_content, "piece", key)
+            response = await self._model.complete(request, lambda: _Pieces(report, services, _EVERY))
         except ModelCallError as error:
             self._context.unanswered = error
             raise
-
-    async def _send(self, request: ModelRequest, key: str, on_text: tuple[_Pieces, _Pieces] | None) -> ModelResponse:
-        """Send a request; if there are listeners for texts, emit the reply while it is written."""
-        services = self._context.services
-        if on_text is not None:
-            return await self._model.stream(request, *on_text)
-        watched = services.content is not None and services.content.in_pieces
-        if not watched or self._guards_replies or self.name in services.unmetered:
-            return await self._model.complete(request)
-        report = partial(self._context.report_content, "piece", key)
-        response = await self._model.complete(request, lambda: _Pieces(report, services, _EVERY))
         if response.usage is None:
             services.unmetered.add(self.name)
         return response
@@ -192,8 +183,7 @@ class MemberModel:
         turn = await constraints.begin_turn(request) if constraints is not None else 0
         answer: ModelResponse | None = None
         try:
-            directives = context.directives if self._steerable else ()
-            passed = sound_request(await self._guard_request(_with_directives(request, directives)))
+            passed = await self._prepare(request)
             # The intent: `EarlierCalls` takes None for a call that was about to be made.
             journal.put(key, None)
             if context.services.content is not None:
@@ -202,7 +192,7 @@ class MemberModel:
                 response = await self._ask(passed, key, on_text)
             # Before the guardrails see the reply: a refused one is paid too.
             answer, context.turns = response, context.turns + 1
-            response = await self._guard_reply(self._with_own_ids(response))
+            response = await self._pass_on(response)
         except GuardrailDenied as denied:
             # The refusal is recorded in place of the reply, so that a resumed run does not pay for the call again.
             await self._record(key, answer, denied)
@@ -238,13 +228,6 @@ class MemberModel:
             self._context.constraints.repeat_turn(request, response)
         return response
 
-    def _with_own_ids(self, response: ModelResponse) -> ModelResponse:
-        """Return a reply whose calls have ids that no call had before; a reply that cannot be changed keeps its own."""
-        if not response.tool_calls or not self._steerable:
-            return response
-        calls = with_own_ids(response.tool_calls, self._context.call_ids)
-        return response if calls == list(response.tool_calls) else replaced(response, tool_calls=tuple(calls))
-
     async def _repeat(self, chain: GuardrailChain, request: ModelRequest, recorded: Any) -> None:
         """Let guardrails learn again from a recorded call."""
         context = self._context
@@ -264,15 +247,32 @@ class MemberModel:
         else:
             await calls.record(key, answer, value)
 
-    async def _guard_request(self, request: ModelRequest) -> ModelRequest:
-        chain = self._guardrails
-        if chain is None or not chain.covers(GuardrailPhase.PRE_MODEL):
-            return request
-        given = ModelInput(request.messages, request.settings)
-        passed: Any = await self._pass(chain, GuardrailPhase.PRE_MODEL, given)
-        return request if passed is given else replace(request, messages=passed.messages, settings=passed.settings)
+    async def _prepare(self, request: ModelRequest) -> ModelRequest:
+        """Return a request as it is sent: with the directives given since it was made, and as guardrails leave it.
 
-    async def _guard_reply(self, response: ModelResponse) -> ModelResponse:
+        It is recorded without the directives.
+        """
+        directives = self._context.directives if self._steerable else ()
+        if directives:
+            added = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
+            request = replaced(request, messages=(*request.messages, added))
+        chain = self._guardrails
+        if chain is not None and chain.covers(GuardrailPhase.PRE_MODEL):
+            given = ModelInput(request.messages, request.settings)
+            passed: Any = await self._pass(chain, GuardrailPhase.PRE_MODEL, given)
+            if passed is not given:
+                request = replace(request, messages=passed.messages, settings=passed.settings)
+        return sound_request(request)
+
+    async def _pass_on(self, response: ModelResponse) -> ModelResponse:
+        """Return a reply as the member gets it: with ids of calls that no call had before, and as guardrails leave it.
+
+        The calls of a reply that cannot be changed keep their ids.
+        """
+        if response.tool_calls and self._steerable:
+            calls = with_own_ids(response.tool_calls, self._context.call_ids)
+            if calls != list(response.tool_calls):
+                response = replaced(response, tool_calls=tuple(calls))
         chain = self._guardrails
         if chain is None or not chain.covers(GuardrailPhase.POST_MODEL):
             return response

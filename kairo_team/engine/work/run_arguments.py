@@ -28,8 +28,16 @@ def make_request(
     files: Sequence[File] = (),
 ) -> TeamExecutionRequest:
     """Make a request from a goal and its arguments, or put the budget into one; `ValueError` for invalid arguments."""
-    _check_team_and_goal(team, request)
-    _check_kinds(budget=budget, plan=plan, config=config, run_id=run_id)
+    if isinstance(request, Team) and not isinstance(team, Team):
+        raise ValueError(f"the team comes first, then the goal: kt.run(team, {team!r:.80})")
+    if not isinstance(team, Team):
+        raise ValueError(f"the team must be a Team, such as kt.Team('desk', [kt.Member(...)]), not {team!r:.80}")
+    if not isinstance(request, str | TeamExecutionRequest):
+        raise ValueError(f"the goal must be a string or a TeamExecutionRequest, not {request!r:.80}")
+    for name, argument in (("budget", budget), ("plan", plan), ("config", config), ("run_id", run_id)):
+        kind, example = _EXAMPLES[name]
+        if argument is not None and not isinstance(argument, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, such as {example}, not {argument!r:.200}")
     beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id, "files": files or None}
     given = {name: value for name, value in beside.items() if value is not None}
     if isinstance(request, str):
@@ -48,28 +56,12 @@ def make_request(
     return request
 
 
-def _check_team_and_goal(team: object, request: object) -> None:
-    if isinstance(request, Team) and not isinstance(team, Team):
-        raise ValueError(f"the team comes first, then the goal: kt.run(team, {team!r:.80})")
-    if not isinstance(team, Team):
-        raise ValueError(f"the team must be a Team, such as kt.Team('desk', [kt.Member(...)]), not {team!r:.80}")
-    if not isinstance(request, str | TeamExecutionRequest):
-        raise ValueError(f"the goal must be a string or a TeamExecutionRequest, not {request!r:.80}")
-
-
 _EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
     "budget": (Budget, "kt.Budget(tokens=20_000)"),
     "plan": (TaskGraph, 'kt.TaskGraph([kt.Task("write", "Write it.")])'),
     "config": (TeamConfig, "kt.TeamConfig(task_timeout=60)"),
     "run_id": (str, "'tides-1'"),
 }
-
-
-def _check_kinds(**given: object) -> None:
-    for name, argument in given.items():
-        kind, example = _EXAMPLES[name]
-        if argument is not None and not isinstance(argument, kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, such as {example}, not {argument!r:.200}")
 
 
 def pick_coordinator(

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedCall
     from kairo_team.results import Attempt, ModelUsage
 
-Emit = Callable[..., object]
 T = TypeVar("T")
 
 
@@ -144,7 +143,7 @@ class RunServices:
         prompts: Prompts,
         journal: Records,
         clock: Callable[[], float],
-        emit: Emit,
+        emit: Callable[..., object],
         begin: Callable[..., Around] | None = None,
         rules: CallRules = RULES,
         permissions: ToolPermissions | None = None,
@@ -318,7 +317,12 @@ class RunServices:
     def guardrails_of(self, member: str | None) -> GuardrailChain | None:
         """Return the guardrails of a member, or of work without a member; None without any."""
         if self._chains is None:
-            self._chains = _build_chains(*self._policies)
+            outer, everybody, members = self._policies
+            # Groups are evaluated one after the other, each in its own order: an outer policy changes what an inner one
+            # sees. Policies of the attempt around the run keep their state, all others begin with the run.
+            common = joined(outer, *(GuardrailChain(group).for_run() for group in everybody if group))
+            guarded = {member: GuardrailChain(policies) for member, policies in members.items() if policies}
+            self._chains = common or None, {member: joined(common, own.for_run()) for member, own in guarded.items()}
         shared, own = self._chains
         return shared if member is None else own.get(member, shared)
 
@@ -362,23 +366,6 @@ async def _without_error(watch: Watch) -> None:
         await watch()
 
 
-def _build_chains(
-    outer: Sequence[GuardrailPolicy],
-    everybody: Sequence[Sequence[GuardrailPolicy]],
-    members: Mapping[str, Sequence[GuardrailPolicy]],
-) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
-    """Return the chain of all, and the chains of members with policies of their own, with fresh state for the run.
-
-    Policies of the `outer` attempt keep their state, which they share with that attempt.
-    """
-    # Groups are evaluated one after the other, each in its own order: an outer policy changes what an inner one sees.
-    common = joined(outer, *(GuardrailChain(group).for_run() for group in everybody if group))
-    own = {
-        member: joined(common, GuardrailChain(policies).for_run()) for member, policies in members.items() if policies
-    }
-    return common or None, own
-
-
 def open_services(
     scope: RunScope,
     runtime: Runtime,
@@ -412,7 +399,7 @@ def open_services(
         steering=steering,
     )
     services.count_calls = scope.tally.add
-    services.engine, services.grace = runtime.engine, min(request.config.cancel_grace, runtime.grace)
+    services.engine, services.supervisor, services.grace = runtime.engine, scope.supervisor, scope.supervisor.grace
     shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
     if shared or any(own.values()):
         services.constraints = RunConstraints(scope.governor, scope.clock, shared, own, scope.emit, kill, warn)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
@@ -40,9 +42,8 @@ from kairo_team.engine.records.digests import check_unchanged, digests_of, execu
 from kairo_team.engine.records.journal import Engine, MemoryRecords
 from kairo_team.engine.records.recovery import suspensions_of
 from kairo_team.engine.records.run_handle import Run, Runs
-from kairo_team.engine.work.retention import Retention, takes_age
 from kairo_team.engine.work.run_arguments import make_request, pick_coordinator
-from kairo_team.errors import JournalError, Misuse, NoQuestion, RunFinished, RunNotFound, known
+from kairo_team.errors import JournalError, KairoError, Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.halts import current_loop
@@ -339,7 +340,9 @@ class Runtime:
         for changes in the team. Raises `InsufficientBudget` or `HaltError` if the runtime's own budget, or the run's
         account, does not cover the run, which then keeps waiting.
         """
-        _check_resumed(run_id, team)
+        takes = "resume takes the id of a run, then the team"  # the two are easily swapped
+        check_kind(f"{takes}: the id", run_id, str)
+        check_kind(f"{takes}: the team", team, Team)
         given_one = None if coordinator is None else resolve("coordinator", "coordinator", coordinator)
         digests = digests_of(team, self.templates, given_one)
         taken: Sequence[RecoveredRun] = ()
@@ -348,7 +351,13 @@ class Runtime:
             if budget is not None and hasattr(self.store, "accounts"):  # its increase is set aside first
                 given["budget"] = budget
             taken = await self._recover(self.store, run_id, digests, given, allow_changes)
-        run = self._known_run(run_id)
+        try:
+            run = self.runs[run_id]
+        except RunNotFound:
+            if self.store is not None:
+                raise
+            place = "this runtime, which has no journal= and knows only its own"
+            raise RunNotFound(run_id, self.runs, place=place) from None
         try:
             return await self._go_on(run, team, given_one, digests, budget, allow_changes)
         finally:
@@ -399,19 +408,13 @@ class Runtime:
         await self._delete_old(journal)
         digests = await run_in_thread(partial(journal.digests, run_id))
         check_unchanged(run_id, digests, now, allow_changes)
-        found = await self._takings.take(partial(journal.recover, run_id, **given), runs=_taken)
+        found: Sequence[RecoveredRun] = await self._takings.take(
+            partial(journal.recover, run_id, **given),
+            runs=lambda taken: [one.journal for one in taken if one.state not in ENDED],
+        )
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
         return found
-
-    def _known_run(self, run_id: str) -> Run:
-        try:
-            return self.runs[run_id]
-        except RunNotFound:
-            if self.store is not None:
-                raise
-            place = "this runtime, which has no journal= and knows only its own"
-            raise RunNotFound(run_id, self.runs, place=place) from None
 
     def _suspension(self, run: Run) -> Suspension:
         """Return what a run resumes from; raise if it cannot resume, or not here."""
@@ -539,7 +542,7 @@ class Runtime:
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
         digests = digests_of(team, self.templates, executed())
-        return await self._takings.take(self.store.begin, request, team, digests, place, runs=_begun)
+        return await self._takings.take(self.store.begin, request, team, digests, place, runs=lambda begun: (begun,))
 
     async def _delete_old(self, journal: Journal) -> None:
         """Delete runs that ended longer ago than the retention, before another one begins."""
@@ -571,14 +574,6 @@ def runtime_of(team: Team) -> Runtime:
         raise Misuse(f"team {team.name!r} has no runtime yet: call kt.run or kt.check, or give it runtime=kt.Runtime()")
     runtime: Runtime = team.runtime
     return runtime
-
-
-def _begun(run: RunJournal) -> Sequence[RunJournal]:
-    return (run,)
-
-
-def _taken(runs: Sequence[RecoveredRun]) -> Sequence[RunJournal]:
-    return [one.journal for one in runs if one.state not in ENDED]
 
 
 async def _leave_as_it_was(journal: Journal, taken: Sequence[RecoveredRun]) -> None:
@@ -670,8 +665,41 @@ class Takings:
                     await self._given_back.pop().written()
 
 
-def _check_resumed(run_id: object, team: object) -> None:
-    """Raise `ValueError` unless these are an id and a team, which are easily swapped."""
-    takes = "resume takes the id of a run, then the team"
-    check_kind(f"{takes}: the id", run_id, str)
-    check_kind(f"{takes}: the team", team, Team)
+_DELETES_EVERY: Final = 3600.0
+"""Most seconds between two deletions of a runtime that has work; a shorter retention deletes more often."""
+
+
+class Retention:
+    """Deletes runs that ended more than `seconds` ago; a runtime and its copies share one."""
+
+    def __init__(self, seconds: float) -> None:
+        """Keep runs for `seconds` after their end; raises `ValueError` for anything else than a positive number."""
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise ValueError(
+                "Runtime.retention is how many seconds a run is kept after its end, such as 30 * 86_400 for thirty "
+                f"days, or None to keep all runs, not {seconds!r:.80}"
+            )
+        self._seconds = float(seconds)
+        self._next = -math.inf
+
+    async def apply(self, journal: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        """Delete the old runs of a journal, unless that was done shortly before; a failure is logged."""
+        if clock() < self._next:
+            return
+        # Set before the deletion, so that a run that begins meanwhile does not delete too.
+        self._next = clock() + min(self._seconds, _DELETES_EVERY)
+        if not takes_age(journal):
+            _logger.warning("Runtime(retention=) deletes nothing: %r cannot forget runs by their age", journal)
+            return
+        try:
+            number = await run_in_thread(partial(journal.forget, older_than=self._seconds))
+        except KairoError as error:  # the run that begins needs no deletion
+            _logger.warning("Runtime(retention=) could not delete old runs: %s", error)
+        else:
+            _logger.info("retention: %d old runs are deleted from %r", number, journal)
+
+
+def takes_age(journal: Any) -> bool:
+    """Return whether a journal can delete runs by their age."""
+    forget = getattr(journal, "forget", None)
+    return callable(forget) and "older_than" in inspect.signature(forget).parameters

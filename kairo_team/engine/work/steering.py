@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team import events
 from kairo_team.budget import Budget, to_dollars, to_picodollars
@@ -46,7 +46,8 @@ class Steering:
         self.watches = min(self._marks) < inf
         """Whether any limit is left to warn of."""
         while (told := scope.journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
-            self.directives.append(_directive(told))
+            task_id, text = cast("tuple[str | None, str]", told)
+            self.directives.append((task_id, text))
 
     def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
         """Return the texts of the directives for a task, oldest first, among the run's from `after` to `until`."""
@@ -170,8 +171,3 @@ class Steering:
 def _had_ended(task_run: TaskRun) -> bool:
     """Return whether a task ended in an earlier session, so that it ends in this one as it did there."""
     return task_run.earlier is not None and task_run.earlier.status is not TaskStatus.SUSPENDED
-
-
-def _directive(recorded: Any) -> tuple[str | None, str]:
-    task_id, text = recorded
-    return task_id, text

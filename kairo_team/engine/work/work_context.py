@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,9 +16,10 @@ from anyio import sleep_forever
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team._util.late_pydantic import adapter
 from kairo_team.artifacts import Artifact, DoneCall
-from kairo_team.budget import Budget, Usage, difference
+from kairo_team.budget import NO_USAGE, Budget, Usage, difference
 from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
 from kairo_team.engine.records.earlier_calls import CallsUnderWay, SentCall
+from kairo_team.engine.records.plan_records import MISSING
 from kairo_team.engine.work.constraints import AskedModel, ConstrainedModel
 from kairo_team.engine.work.member_model import MemberModel
 from kairo_team.errors import GuardrailDenied, JournalError, KairoError, MissingExtra, ModelCallError, TurnEnded, known
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
     from kairo_team.tools.tool_server import ToolServer
 
 _logger = logging.getLogger("kairo_team")
-
-_NOTHING: Final = Usage()
-_MISSING: Final = object()
 
 _OF_A_TOOL_CALL: Final = FrozenDict(
     approve="the call is made, this once",
@@ -125,7 +123,7 @@ class _CallLog:
 
     async def record(self, key: str, answer: object, value: object) -> None:
         """Record a value under a key, together with the call that had this answer; return once that is on disk."""
-        _, number, usage = self._answered.pop(id(answer), (None, 0, _NOTHING))
+        _, number, usage = self._answered.pop(id(answer), (None, 0, NO_USAGE))
         if number:
             self._journal.put_answer(key, value, number, usage)
             self._context.services.under_way.end(self._journal, number)  # until then an interrupt loses the answer
@@ -164,7 +162,7 @@ class WorkContext:
         step: str,
         task_id: str | None,
         member: str | None,
-        spent_before: Usage = _NOTHING,
+        spent_before: Usage = NO_USAGE,
     ) -> None:
         """Make the context of one piece of work; `spent_before` is the usage of earlier tries on this governor."""
         self.services = services
@@ -428,8 +426,8 @@ class WorkContext:
         self._uses = self._uses or {}
         self._uses[name] = number = self._uses.get(name, 0) + 1
         key, journal = f"said:{self.step}:{name}:{number}", self.services.journal
-        found = journal.get(key, _MISSING)
-        if found is not _MISSING:
+        found = journal.get(key, MISSING)
+        if found is not MISSING:
             return found
         made: Any = make()
         if inspect.isawaitable(made):
@@ -550,7 +548,10 @@ class WorkContext:
 
         def end(outcome: CallOutcome, usage: Usage, reply: ModelResponse | None) -> None:
             duration, billing = services.clock() - began, PLAIN if reply is None else reply.billing
-            said = ("", "") if reply is None else (_finish_of(reply), reply.model)
+            said = ("", "")
+            if reply is not None:  # a whole reply that asks for tools ended for that
+                whole = reply.finish_reason == "stop"
+                said = ("tool_call" if whole and reply.tool_calls else reply.finish_reason, reply.model)
             cached = min(billing.cached_tokens, usage.prompt_tokens)
             reasoning = min(billing.reasoning_tokens, usage.completion_tokens)
             ended = (model, outcome, held, usage, *about, duration, held_picodollars, cached, reasoning, *said)
@@ -616,23 +617,12 @@ class WorkContext:
         return self._pipeline
 
 
-def _finish_of(reply: ModelResponse) -> str:
-    """Return why a reply ended: a whole one that asks for tools ended for that."""
-    return "tool_call" if reply.tool_calls and reply.finish_reason == "stop" else reply.finish_reason
-
-
-@cache
-def _writer() -> Callable[[ModelRequest], bytes]:
-    """Return the function that writes a request as JSON; its validator is built at the first call."""
-    return adapter(ModelRequest).dump_json
-
-
 def _written(request: ModelRequest) -> bytes:
     request = request.without_asides
     # The JSON of a message leaves them out, so requests without them keep the keys that they always had.
     natives = [f"\n{at}:{one.native}" for at, one in enumerate(request.messages) if one.native is not None]
     try:
-        return _writer()(request) + "".join(natives).encode()
+        return adapter(ModelRequest).dump_json(request) + "".join(natives).encode()
     except ValueError:  # a lone surrogate in a text, or a setting that JSON cannot hold
         files = "".join(file.digest for file in request.files)
         return f"{request!r}{files}".encode("utf-8", "surrogatepass")
