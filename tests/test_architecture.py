@@ -79,7 +79,7 @@ MODULES = {
     "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks claims combined criterion
         fingerprint installed_evaluators judge_injection judge_question judge_texts
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
-        rubric_data score_range transcripts tried votes wired""",
+        rubric_data score_range transcripts tried wired""",
     "evaluators/calibration": """agreement calibrated calibration certificates confidence_bounds judge_report
         labelled thresholds weights""",
     "evaluators/attacks": "corpus trial",
