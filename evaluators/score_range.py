@@ -81,6 +81,17 @@ def _finite(number: Number) -> bool:
     return number.is_finite() if isinstance(number, Decimal) else isinstance(number, Fraction) or math.isfinite(number)
 
 
+def positive(number: Number, must: str) -> Fraction:
+    """Return the exact number; `ValueError`, worded by `must`, unless it is above 0."""
+    try:
+        found = exact(number)
+    except ValueError:
+        found = Fraction()
+    if found <= 0:
+        raise ValueError(f"{must}, not {number!r}")
+    return found
+
+
 def items_of(criteria: Iterable[tuple[Kind, Fraction, int]]) -> tuple[Item, ...]:
     """Scale criteria, given as (kind, weight, levels above the worst), so that each level is worth whole points."""
     given = list(criteria)
