@@ -77,7 +77,7 @@ MODULES = {
     "cluster": """adoption attempt_host cluster coverage dbos_delivery delivery facts fatal_units health mailbox
         monitor procrastinate_delivery queues remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks claims combined criterion
-        fingerprint installed_evaluators judge_injection judge_question judge_texts
+        fingerprint judge_injection judge_question judge_texts
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
         rubric_data score_range transcripts tried wired""",
     "evaluators/calibration": """agreement calibrated calibration certificates confidence_bounds judge_report

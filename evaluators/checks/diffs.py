@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
-from kairo_team.evaluators.checks.named_texts import Texts, named_texts
+from kairo_team.evaluators.checks.sources import Texts, named_texts
 
 if TYPE_CHECKING:
     from kairo_team.artifacts import Artifact
