@@ -157,15 +157,14 @@ def attacks(seed: int = 0, *, split: Split | None = None, best: str = "met") -> 
     The same seed makes the same attacks; another seed chooses other sentences and forms where a family has several.
     `best` is the name of the best level in forged replies. `split` keeps the families of one split only.
     """
-    rounds = [_shuffled(family, seed, best) for family in FAMILIES if split in (None, family.split)]
+    rounds: list[list[Attack]] = []
+    for family in FAMILIES:
+        if split in (None, family.split):
+            made = [_attack(family, language, seed, best) for language in family.languages or LANGUAGES]
+            # A seed of its own, so that a new family changes no other one.
+            Random(f"{seed}/{family.name}").shuffle(made)  # noqa: S311 - an order, not a secret
+            rounds.append(made)
     return [attack for one in zip_longest(*rounds) for attack in one if attack is not None]
-
-
-def _shuffled(family: Family, seed: int, best: str) -> list[Attack]:
-    made = [_attack(family, language, seed, best) for language in family.languages or LANGUAGES]
-    # A seed of its own, so that a new family changes no other one.
-    Random(f"{seed}/{family.name}").shuffle(made)  # noqa: S311 - an order, not a secret
-    return made
 
 
 def _attack(family: Family, language: str, seed: int, best: str) -> Attack:

@@ -15,7 +15,6 @@ from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy, decided_by_itself, sureness
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
-    Subject,
     rubric_of,
     stages_of,
     subject_of,
@@ -114,9 +113,16 @@ async def calibrate(
         reviewed = await review_all(strategy, labelled, context, repeats=repeats, concurrency=concurrency)
         usage = context.usage
     walks = choose(reviewed, alphas, delta, together=len(stages) > 1)
-    promises = _Promises(subject, data_digest(labelled), tuple(alphas))
-    certificates = [promises.certify(bucket, side, walk) for (bucket, side), walk in walks.items() if walk.chosen]
-    shortfalls = [_shortfall(bucket, side, walk) for (bucket, side), walk in walks.items() if not walk.chosen]
+    certificates: list[Certificate] = []
+    shortfalls: list[str] = []
+    data, sides = data_digest(labelled), tuple(alphas)
+    for (bucket, side), walk in walks.items():
+        step = walk.chosen
+        if step is None:
+            shortfalls.append(_shortfall(bucket, side, walk))
+        else:
+            found = (step.threshold, step.n, step.k, walk.examples)
+            certificates.append(Certificate(side, bucket, walk.alpha, walk.delta, *found, subject, data, sides))
     return Calibration(certificates, shortfalls, walks, report_on(reviewed, levels=levels_of(strategy)), usage)
 
 
@@ -144,38 +150,15 @@ async def score_judge(
         usage = context.usage
     if not certificates:
         return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), None, (), usage)
-    standing, why_not = list[Reviewed](), list[str]()
+    accepted, why_not = list[Reviewed](), list[str]()
     for bucket in BUCKETS:
         there = [one for one in reviewed if bucket_of(one.attempt) == bucket]
         valid = valid_for(certificates, subject, bucket, stages=stages)
-        standing += [_under(one, valid.thresholds) for one in there]
+        for one in there:  # with only the decision that the thresholds accept
+            stands = standing(one.stages, valid.thresholds)
+            accepted.append(replace(one, stages=() if stands is None else (stands,)))
         why_not += [valid.why_not] if there and valid.why_not else []
-    return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), report_on(standing), why_not, usage)
-
-
-def _under(one: Reviewed, thresholds: Mapping[Side, float]) -> Reviewed:
-    """Return one review with only the decision that the thresholds accept."""
-    stands = standing(one.stages, thresholds)
-    return replace(one, stages=() if stands is None else (stands,))
-
-
-# ---------------------------------------------------------------- promising
-
-
-@dataclass(frozen=True, slots=True)
-class _Promises:
-    """The fields that all certificates of one calibration share."""
-
-    subject: Subject
-    data: str
-    sides: Sequence[Side]
-
-    def certify(self, bucket: Bucket, side: Side, walk: Walk) -> Certificate:
-        step = walk.chosen
-        assert step is not None, "only what can be promised is certified"
-        found = (step.threshold, step.n, step.k, walk.examples)
-        shared = (self.subject, self.data, self.sides)
-        return Certificate(side, bucket, walk.alpha, walk.delta, *found, *shared)
+    return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), report_on(accepted), why_not, usage)
 
 
 def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:

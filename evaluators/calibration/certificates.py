@@ -57,7 +57,7 @@ def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> S
         _digest_of(rubric) if rubric is not None else _own_fingerprint(stage)
         for rubric, stage in zip(rubrics, stages, strict=True)
     ]
-    judges = [_judges_of(stage, context) for stage in stages]
+    judges = [[_name_of(judge, context) for judge in _judges_of(stage)] for stage in stages]
     parameters = {"stages": [_parameters_of(stage) for stage in stages]}
     asked = [rubric for rubric, names in zip(rubrics, judges, strict=True) if rubric is not None and names]
     return Subject(
@@ -105,11 +105,9 @@ def _own_fingerprint(thing: Any) -> str:
     return digest_of(fingerprint(thing))
 
 
-def _judges_of(stage: Any, context: MemberContext | None) -> list[str]:
-    judges: Sequence[Any] = getattr(stage, "judges", None) or [
-        j for j in [getattr(stage, "judge", None)] if j is not None
-    ]
-    return [_name_of(judge, context) for judge in judges]
+def _judges_of(stage: Any) -> Sequence[Any]:
+    judge = getattr(stage, "judge", None)
+    return getattr(stage, "judges", None) or ([] if judge is None else [judge])
 
 
 def _name_of(judge: Any, context: MemberContext | None) -> str:

@@ -65,7 +65,7 @@ _IMPORT_SCHEMA: Final[Schema] = {
 }
 _STARTS_PROGRAMS: Final = ("mcp-stdio",)
 _RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout", "votes")
-_PLACED: Final = {"id": Argument(Json(), required=False), "phase": Argument(Json(), required=False)}
+_PLACED: Final = {name: Argument(Json(), required=False) for name in ("id", "phase", "order")}
 """Arguments of a guardrail besides its own options; see `GuardrailChain.from_config`."""
 
 
@@ -138,34 +138,33 @@ class Named(Shape):
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Find the plug-in's maker, read its arguments, and call it."""
-        if self.kind == "evaluator" and _is_rubric(value):
-            return RubricOf().read(value, place, reading)
         parts = parts_of(value)
+        is_rubric = RubricOf().fits(value) and (isinstance(value, str) or any(key in parts for key in _RUBRIC_KEYS))
+        if self.kind == "evaluator" and is_rubric:
+            return RubricOf().read(value, place, reading)
         if isinstance(value, str):
-            return self._bare(value, place, reading)
-        if isinstance(value, Mapping) and len(parts) == 1:
-            ((name, given),) = parts.items()
-            return self._called(str(name), given, place, reading)
-        return self.refuse(value, place, reading)
+            name, given = value, None
+        elif isinstance(value, Mapping) and len(parts) == 1:
+            [(key, given)] = parts.items()
+            name = str(key)
+        else:
+            return self.refuse(value, place, reading)
+        found, kind = self._find(name, place, reading), plugins.KINDS[self.kind]
+        # Of your own code that is named alone, a class is called without arguments, and an object is taken as it is.
+        is_made = isinstance(found, type) if is_import(value) else kind.is_made
+        if is_made and not isinstance(found, Missing):
+            place = place if given is None else (*place, name)
+            found = self._make(name, found, given, place, reading)
+        if isinstance(found, Missing):
+            return found
+        try:
+            kind.check(f"{kind.word} {name!r}", found)
+        except ValueError as error:
+            return reading.refuse(place, f"is refused: {error}")
+        return found
 
-    def _bare(self, name: str, place: Place, reading: Reading) -> Any:
-        if not is_import(name):
-            return self._called(name, None, place, reading)
-        found = imported(name, place, reading)
-        # A class is called without arguments, an object is taken as it is.
-        if isinstance(found, type):
-            return self._made(name, found, None, place, reading)
-        return self._checked(name, found, place, reading)
-
-    def _called(self, name: str, given: Any, place: Place, reading: Reading) -> Any:
-        make = self._maker(name, place, reading)
-        if isinstance(make, Missing):
-            return make
-        if not plugins.KINDS[self.kind].is_made:
-            return self._checked(name, make, place, reading)
-        return self._made(name, make, given, (*place, name) if given is not None else place, reading)
-
-    def _maker(self, name: str, place: Place, reading: Reading) -> Any:
+    def _find(self, name: str, place: Place, reading: Reading) -> Any:
+        """Return the plug-in, or what makes it."""
         if is_import(name):
             return imported(name, place, reading)
         if name in _STARTS_PROGRAMS and not reading.trusted:
@@ -176,46 +175,31 @@ class Named(Shape):
             also = _RUBRIC if self.kind == "evaluator" else ""
             return reading.refuse(place, f"is refused: {error}{also}")
 
-    def _made(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
+    def _make(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
         if not callable(make):
             return reading.refuse(place, f"gives arguments to {name!r:.80}, which is not a class or function")
         shape = options_of(self.kind, name, make)
         if given is None or isinstance(given, Mapping):
-            made = shape.read(given or {}, place, reading)
-        else:
-            made = shape.read_first(given, place, reading)
-        return self._checked(name, made, place, reading)
-
-    def _checked(self, name: str, made: Any, place: Place, reading: Reading) -> Any:
-        if isinstance(made, Missing):
-            return made
-        kind = plugins.KINDS[self.kind]
-        try:
-            kind.check(f"{kind.word} {name!r}", made)
-        except ValueError as error:
-            return reading.refuse(place, f"is refused: {error}")
-        return made
+            return shape.read(given or {}, place, reading)
+        return shape.read_first(given, place, reading)
 
     def schema(self, definitions: Definitions) -> Schema:
         """Offer the built-in names with their arguments, and allow others."""
         called = plugins.KINDS[self.kind].word.title().replace(" ", "")
         if called not in definitions:
             definitions[called] = {}  # its arguments may be such plug-ins again
-            definitions[called].update(self._own_schema(definitions))
+            names = [*plugins.KINDS[self.kind].built_in]
+            made = {name: options_of(self.kind, name, plugins.find(self.kind, name)) for name in names}
+            bare: Schema = {"anyOf": [{"enum": names}, {"type": "string"}]}
+            arguments: Schema = {
+                "type": "object",
+                "properties": {name: _with_short(one, definitions) for name, one in made.items()},
+                "minProperties": 1,
+                "maxProperties": 1,
+            }
+            rubric = [RubricOf().schema(definitions)] if self.kind == "evaluator" else []
+            definitions[called]["anyOf"] = [*rubric, bare, arguments]
         return {"$ref": f"#/$defs/{called}"}
-
-    def _own_schema(self, definitions: Definitions) -> Schema:
-        names = [*plugins.KINDS[self.kind].built_in]
-        made = {name: options_of(self.kind, name, plugins.find(self.kind, name)) for name in names}
-        bare: Schema = {"anyOf": [{"enum": names}, {"type": "string"}]}
-        arguments: Schema = {
-            "type": "object",
-            "properties": {name: _with_short(one, definitions) for name, one in made.items()},
-            "minProperties": 1,
-            "maxProperties": 1,
-        }
-        rubric = [RubricOf().schema(definitions)] if self.kind == "evaluator" else []
-        return {"anyOf": [*rubric, bare, arguments]}
 
 
 def _with_short(shape: Built, definitions: Definitions) -> Schema:
@@ -228,29 +212,18 @@ def _with_short(shape: Built, definitions: Definitions) -> Schema:
     return {"anyOf": [whole, *short]} if short else whole
 
 
-def _is_rubric(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.lower().endswith(SUFFIXES)
-    return any(key in parts_of(value) for key in _RUBRIC_KEYS)
-
-
 @cache
 def options_of(kind: str, name: str, make: Callable[..., Any]) -> Built:
     """Return the shape of a plug-in's arguments."""
     called = getattr(make, "__name__", name)
     if kind == "guardrail" and not is_import(name):
         # Made as a configuration makes it, so that `id`, `phase` and `order` mean the same in every file.
-        return Built(called, partial(_make_guardrail, name), lambda: _placed(make))
+        return Built(called, partial(_make_guardrail, name), lambda: {**arguments_of(make), **_PLACED})
     return Built(called, make, lambda: arguments_of(make))
 
 
 def _make_guardrail(guardrail_name: str, /, **given: Any) -> Any:
     return policies_of([{"name": guardrail_name, **given}])[0]
-
-
-def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:
-    order = {"order": Argument(Json(), required=False)}
-    return {**arguments_of(make), **_PLACED, **order}
 
 
 class ToolOf(Shape):
