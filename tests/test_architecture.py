@@ -105,7 +105,7 @@ MODULES = {
         kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources
         streams task_view top_command upkeep_commands""",
-    "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
+    "testing": "clocks postgres_server record_replay recorder scripted scripted_judge",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
 ENGINE_IN_ORDER = {

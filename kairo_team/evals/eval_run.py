@@ -227,6 +227,7 @@ class EvalJob:
             for number in range(1, self.repeat + 1)
         ]
         judge = self.coordinator.judge
+        rubrics = {name: criteria_digest(one) for name, one in self.team.evaluators.items()}
         return EvalResult(
             self.dataset.name,
             tuple(trials),
@@ -234,7 +235,7 @@ class EvalJob:
             ended.run_id if self.recorded else "",
             self.subject,
             self.dataset.digest,
-            self._rubric_digest(),
+            None if None in rubrics.values() else digest_of(sorted(rubrics.items())),
             "" if judge is None else _name_of(judge),
             self._lacking(trials, ended),
         )
@@ -251,10 +252,6 @@ class EvalJob:
         share = self.request.config.budget_policy.evaluate
         may = f"reviews may use {share * 100:g} % of the budget: allow more, or fewer trials"
         return f"{len(unpaid):,} of {len(trials):,} trials were not judged: {unpaid[0].why}; {may}"
-
-    def _rubric_digest(self) -> str | None:
-        digests = {name: criteria_digest(one) for name, one in self.team.evaluators.items()}
-        return None if None in digests.values() else digest_of(sorted(digests.items()))
 
 
 def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
