@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
@@ -566,8 +567,11 @@ def _is_json(value: Any) -> bool:
 
 
 def _number(what: str, number: Any, problems: list[str]) -> int | float:
-    # Beyond, readers of JSON may round.
-    near = int(number) if exact(number).denominator == 1 and abs(number) < 2**53 else float(number)
-    if exact(near) != exact(number):
+    try:
+        # Beyond, readers of JSON may round.
+        near = int(number) if exact(number).denominator == 1 and abs(number) < 2**53 else float(number)
+    except OverflowError:
+        near = math.inf
+    if math.isinf(near) or exact(near) != exact(number):
         problems.append(f"{what}, {number!r}, cannot be written as a JSON number")
     return near
