@@ -349,6 +349,7 @@ DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
         ("--- a/a.txt\n+++ b/a.txt\nnothing", "line 3: no hunk"),
         ("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file", ""),
         ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+hello", "a.txt cannot be created: it exists already"),
+        ("--- a/b.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-x\n+y", "a.txt cannot be created: it exists already"),
         ("--- a/b.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x", ""),
         ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one", "a.txt is deleted by the diff, but lines of it are left"),
         (f"{DIFF}@@ -4 +4,2 @@\n four\n+five\n", ""),
