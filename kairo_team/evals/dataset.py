@@ -91,7 +91,7 @@ class Dataset:
         path = Path(path)
         if path.suffix.lower() not in (".jsonl", ".json", ".toml", *_YAML):
             raise ValueError(f"{path}: a dataset is read from .jsonl, .json or .yaml, not {path.suffix!r}")
-        document = None if path.suffix == ".jsonl" else read_data(path, largest=_LARGEST).value
+        document = None if path.suffix.lower() == ".jsonl" else read_data(path, largest=_LARGEST).value
         try:
             if document is None:
                 text = path.read_text(encoding="utf-8")
@@ -105,14 +105,15 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Write a file that `load` reads: JSON Lines for a name that ends so, else a dataset of pydantic-evals.
 
-        Raises `ValueError` if a rubric has criteria that the file cannot hold.
+        Raises `ValueError` for a criterion, or a `goal` in a context, that the file cannot hold.
         """
         path = Path(path)
-        if path.suffix == ".jsonl":
+        suffix = path.suffix.lower()
+        if suffix == ".jsonl":
             text = _written_lines(self)
         else:
             document = to_pydantic_evals(self)
-            if path.suffix not in (".json", *_YAML):
+            if suffix not in (".json", *_YAML):
                 raise ValueError(f"{path}: a dataset is written to .jsonl, .json or .yaml, not {path.suffix!r}")
             # JSON is valid YAML, so this needs no YAML library.
             text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
@@ -295,11 +296,19 @@ def _criterion(who: str, evaluator: str, name: str, values: Mapping[str, Any]) -
 # ---------------------------------------------------------------- writing
 
 
+_NO_EVALUATOR: Final = "pydantic-evals has no evaluator like criterion {!r}: write the cases as .jsonl"
+
+
 def to_pydantic_evals(dataset: Dataset) -> dict[str, Any]:
     """Return a dataset as pydantic-evals reads it; `ValueError` for a criterion without an equivalent evaluator."""
     cases: list[dict[str, Any]] = []
     for case in dataset.cases:
         context = thaw(case.context)
+        if "goal" in context:
+            raise ValueError(
+                f"case {case.id!r}: its context has a 'goal', which in a dataset of pydantic-evals is the input: write "
+                "the cases as .jsonl"
+            )
         made: dict[str, Any] = {"name": case.id, "inputs": {"goal": case.input, **context} if context else case.input}
         if case.metadata:
             made["metadata"] = thaw(case.metadata)
@@ -315,7 +324,11 @@ def to_pydantic_evals(dataset: Dataset) -> dict[str, Any]:
 
 
 def _spec(criterion: Criterion) -> Any:
-    if criterion.by == "judge" and criterion.levels == ("not met", "met") and not criterion.examples:
+    how: dict[str, Any] = {"by": criterion.by, "weight": criterion.weight, "version": criterion.version}
+    usual = Criterion(criterion.id, criterion.text, criterion.check, reference=criterion.reference, **how)
+    if criterion != usual:  # an evaluator has no levels, kinds or scopes
+        raise ValueError(_NO_EVALUATOR.format(criterion.id))
+    if criterion.by == "judge":
         asked = {"rubric": criterion.text, "include_expected_output": criterion.reference}
         return {"LLMJudge": {**asked, "assertion": {"evaluation_name": criterion.id, "include_reason": True}}}
     named: dict[str, Any] = {"evaluation_name": criterion.id}
@@ -330,9 +343,7 @@ def _spec(criterion: Criterion) -> Any:
         case "regex" if (plain := _text_matched(made.arguments["pattern"])) is not None:
             return {"Contains": {"value": plain, **named}}
         case _:
-            raise ValueError(
-                f"pydantic-evals has no evaluator like criterion {criterion.id!r}: write the cases as .jsonl"
-            )
+            raise ValueError(_NO_EVALUATOR.format(criterion.id))
 
 
 def _text_matched(pattern: str) -> str | None:
