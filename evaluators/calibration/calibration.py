@@ -11,6 +11,7 @@ import anyio
 
 from kairo_team._util.narrowing import is_several
 from kairo_team.artifacts import Artifact
+from kairo_team.budget import check_count
 from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy, decided_by_itself, sureness
 from kairo_team.evaluators.calibration.certificates import (
@@ -231,9 +232,8 @@ async def review_all(
     concurrency: int = 4,
 ) -> list[Reviewed]:
     """Have every stage of a strategy review every example `repeats` times, in the order given."""
-    for name, number in (("repeats", repeats), ("concurrency", concurrency)):
-        if type(number) is not int or number < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")
+    check_count("repeats", repeats, 1)
+    check_count("concurrency", concurrency, 1)
     levels = levels_of(strategy)
     by_human = [levels_by_id(one, levels) for one in labelled]
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.narrowing import is_mapping
+from kairo_team.budget import check_count
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.evaluators.quotes import plain, stands_in_plain
 
@@ -43,8 +44,7 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> N
     with a space is not a citation, and neither is a Markdown link.
     """
     opening, closing = _form(form)
-    if type(least) is not int or least < 0:
-        raise ValueError(f"citations: least must be a whole number >= 0, not {least!r}")
+    check_count("citations: least", least)
     find = named_texts("citations", sources)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
@@ -134,15 +134,12 @@ def _cited(text: str, opening: str, closing: str) -> Iterator[str]:
     while place >= 0:
         begin = place + len(opening)
         end = text.find(closing, begin, begin + LONGEST_CITATION)
-        if end >= 0 and opening not in text[begin:end] and not _is_link(text, place, end + len(closing)):
-            yield from _names(text[begin:end], opening.strip("[(<{"))
+        if end >= 0 and opening not in text[begin:end]:
+            before, after = text[place - 1 : place], text[end + len(closing) :][:1]
+            is_link = after == "(" or (after == ":" and before in ("", "\n"))  # of Markdown, or its definition
+            if not is_link:
+                yield from _names(text[begin:end], opening.strip("[(<{"))
         place = text.find(opening, begin)
-
-
-def _is_link(text: str, begin: int, end: int) -> bool:
-    """Distinguish a Markdown link, or the definition of one, from a citation."""
-    after = text[end : end + 1]
-    return after == "(" or (after == ":" and text[begin - 1 : begin] in ("", "\n"))
 
 
 def _names(inside: str, mark: str) -> list[str]:

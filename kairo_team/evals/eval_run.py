@@ -357,8 +357,10 @@ class _Subject(TeamAgent):
         Raises the error of a budget around the run: then the eval had too little, and the team made no mistake.
         """
         short = result.exception
-        if isinstance(short, HaltError | InsufficientBudget) and _is_around(short.path, result):
-            raise short
+        if isinstance(short, HaltError | InsufficientBudget):
+            inside = "" if result.budget is None else result.budget.path
+            if short.path not in ("", inside) and not short.path.startswith(f"{inside}/"):
+                raise short
         transcript = self._transcripts.pop(result.run_id, ())
         return replace(super().output_of(result), transcript=transcript)
 
@@ -368,12 +370,6 @@ class _Subject(TeamAgent):
         assert not isinstance(assignment, str), "a trial has an assignment"
         # Instead of the inputs of `TeamAgent`, which would show the goal of the eval.
         return replace(request, context=assignment.task.inputs)
-
-
-def _is_around(path: str, result: TeamResult) -> bool:
-    """Return whether the governor at this path of the budget tree is outside a run."""
-    inside = "" if result.budget is None else result.budget.path
-    return path not in ("", inside) and not path.startswith(f"{inside}/")
 
 
 @dataclass(frozen=True)

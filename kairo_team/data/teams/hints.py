@@ -261,20 +261,19 @@ class RubricOf(Shape):
             for one in mistakes:
                 reading.refuse((*place, *one.path), one.says, one.key)
             return MISSING if made is None else made
-        return self._load(value, place, reading) if self.fits(value) else self.refuse(value, place, reading)
-
-    def _load(self, text: str, place: Place, reading: Reading) -> Any:
-        path = reading.path(text, place)
+        if not self.fits(value):
+            return self.refuse(value, place, reading)
+        path = reading.path(value, place)
         if isinstance(path, Missing):
             return path
         try:
-            found = read_data(Path(path))
+            found = read_data(path)
         except (ValueError, ImportError, OSError) as error:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            return reading.refuse(place, f"names {text!r:.80}, which cannot be read: {said}")
-        made, mistakes = rubric_of(Rubric, found.value, Reading(Path(path).resolve().parent, reading.trusted))
-        for one in sentences(mistakes, text, found.line_of):
-            reading.refuse(place, f"names a rubric that is wrong: {one}")
+            return reading.refuse(place, f"names {value!r:.80}, which cannot be read: {said}")
+        made, mistakes = rubric_of(Rubric, found.value, Reading(path.resolve().parent, reading.trusted))
+        for wrong in sentences(mistakes, value, found.line_of):
+            reading.refuse(place, f"names a rubric that is wrong: {wrong}")
         return MISSING if made is None else made
 
     def schema(self, definitions: Definitions) -> Schema:
