@@ -39,6 +39,9 @@ def accepted_by(
     Use this for validators that raise, such as a parser or a data frame's schema. The function's result does not
     matter; the error's text is the finding. Any other error is a crash of the check and leaves the criterion unknown.
     """
+    kinds: Any = errors if isinstance(errors, tuple) else (errors,)
+    if not all(isinstance(one, type) and issubclass(one, Exception) for one in kinds):
+        raise ValueError(f"accepted_by: errors must be classes of exceptions, such as (ValueError,), not {errors!r}")
 
     def refusal(error: Exception) -> str:
         return str(error).strip() or f"it was refused: {type(error).__name__}"

@@ -65,6 +65,7 @@ def quotations(sources: Texts = None, *, least_words: int = 3) -> NamedCheck:
 
     Quotations shorter than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
     """
+    check_count("quotations: least_words", least_words)
     find = named_texts("quotations", sources)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:

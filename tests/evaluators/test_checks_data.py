@@ -271,6 +271,8 @@ async def test_no_text_hangs_the_checks_of_sources(says: Says, text: str) -> Non
         (lambda: checks.citations(form="{}]"), "the form needs a mark on both sides"),
         (lambda: checks.citations(form="[ ]"), "the form needs a mark on both sides"),
         (lambda: checks.citations(least=-1), "least must be a whole number >= 0"),
+        (lambda: checks.quotations(least_words="three"), "least_words must be a whole number >= 0, not 'three'"),  # type: ignore[arg-type]
+        (lambda: checks.accepted_by(len, ("ValueError",)), "errors must be classes of exceptions"),  # type: ignore[arg-type]
         (lambda: checks.command("rm -rf", None), "takes the words of a command as a list"),  # type: ignore[arg-type]
         (lambda: checks.command(["ls"], None), "the sandbox must be an async function"),  # type: ignore[arg-type]
         (lambda: checks.predicate("x"), "predicate takes a function of the artifact, not 'x'"),  # type: ignore[arg-type]
