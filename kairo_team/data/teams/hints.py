@@ -63,6 +63,7 @@ _IMPORT_SCHEMA: Final[Schema] = {
     "pattern": f"^{IMPORT.pattern}$",
     "description": "module:name, code of your own. Data that is not trusted may not name any.",
 }
+_STARTS_A_PROGRAM: Final = "starts a program, {}: that is for trusted data (trusted=True)"
 _STARTS_PROGRAMS: Final = ("mcp-stdio",)
 _RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout", "votes")
 _PLACED: Final = {name: Argument(Json(), required=False) for name in ("id", "phase", "order")}
@@ -70,16 +71,11 @@ _PLACED: Final = {name: Argument(Json(), required=False) for name in ("id", "pha
 
 
 @dataclass(frozen=True)
-class Imported(Shape):
-    """An object in your own code: `module:name`."""
+class FunctionOf(Shape):
+    """A function in your own code: `module:name`."""
 
-    what: str
+    says = "a function, written module:name"
     takes = str
-
-    @property
-    def words(self) -> str:
-        """Say what the object is, and how to write it."""
-        return f"{self.what}, written module:name"
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Import it."""
@@ -168,7 +164,7 @@ class Named(Shape):
         if is_import(name):
             return imported(name, place, reading)
         if name in _STARTS_PROGRAMS and not reading.trusted:
-            return reading.refuse(place, f"starts a program, {name!r}: that is for trusted data (trusted=True)")
+            return reading.refuse(place, _STARTS_A_PROGRAM.format(repr(name)))
         try:
             return plugins.find(self.kind, name)
         except ValueError as error:
@@ -347,7 +343,7 @@ def _shape_of_union(branches: Sequence[Any], name: str) -> Shape | None:
     if str in kept:  # a model is named by a string
         kept = [one for one in kept if one is not contracts.ChatModel and not _is_function(one)]
     if name in _WORDS_OF_COMMANDS:
-        return CommandWord()
+        return TrustedOnly(Plain(str), _STARTS_A_PROGRAM)
     if any(map(holds_path, kept)):  # then a text is a path too
         kept = list(dict.fromkeys(Path if one is str or is_path(one) else one for one in kept))
     if any(get_origin(one) is not None and issubclass(cast("type", get_origin(one)), Mapping)
@@ -394,7 +390,7 @@ def _shape_of_class(hint: Any) -> Shape | None:
     if hint is Any or hint is object:
         return Json()
     if _is_function(hint):
-        return Imported("a function")
+        return FunctionOf()
     if is_path(hint):
         return PathOf()
     if hint is Rubric:
@@ -407,25 +403,13 @@ def _shape_of_class(hint: Any) -> Shape | None:
     return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
 
 
-class CommandWord(Plain):
-    """A word of a command, which may be a path and is passed on as it is: for trusted data alone."""
-
-    def __init__(self) -> None:
-        super().__init__(str)
-
-    def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Return the word."""
-        if not reading.trusted:
-            return reading.refuse(place, f"starts a program, {shown(value)}: that is for trusted data (trusted=True)")
-        return super().read(value, place, reading)
-
-
 @dataclass(frozen=True)
-class Undeclared(Shape):
-    """A value that could be a path, in an option that is not declared as one: for trusted data alone."""
+class TrustedOnly(Shape):
+    """A value that only trusted data may give, such as a word of a command, which is passed on as it is."""
 
     shape: Shape
-    name: str
+    why: str
+    """Why other data may not; `{}` is the value."""
 
     @property
     def words(self) -> str:
@@ -439,7 +423,7 @@ class Undeclared(Shape):
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read it as it is."""
         if not reading.trusted:
-            return reading.refuse(place, not_declared(self.name))
+            return reading.refuse(place, self.why.format(shown(value)))
         return self.shape.read(value, place, reading)
 
     def schema(self, definitions: Definitions) -> Schema:
@@ -488,7 +472,7 @@ def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
             several = parameter.kind is parameter.VAR_POSITIONAL
             if shape is not None:
                 loose = name in undeclared or is_unreadable(hints.get(name))
-                shape = Undeclared(shape, name) if loose else shape
+                shape = TrustedOnly(shape, not_declared(name)) if loose else shape
                 required = parameter.default is parameter.empty and not several
                 found[name] = Argument(ListOf(shape) if several else shape, required, several)
     return found
