@@ -149,8 +149,9 @@ async def score_judge(
         subject, stages = subject_of(strategy, context), len(stages_of(strategy))
         reviewed = await review_all(strategy, labelled, context, repeats=repeats, concurrency=concurrency)
         usage = context.usage
+    report = report_on(reviewed, levels=levels_of(strategy))
     if not certificates:
-        return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), None, (), usage)
+        return JudgeScore(report, None, (), usage)
     accepted, why_not = list[Reviewed](), list[str]()
     for bucket in BUCKETS:
         there = [one for one in reviewed if bucket_of(one.attempt) == bucket]
@@ -159,7 +160,7 @@ async def score_judge(
             stands = standing(one.stages, valid.thresholds)
             accepted.append(replace(one, stages=() if stands is None else (stands,)))
         why_not += [valid.why_not] if there and valid.why_not else []
-    return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), report_on(accepted), why_not, usage)
+    return JudgeScore(report, report_on(accepted), why_not, usage)
 
 
 def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
