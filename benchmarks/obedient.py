@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from kairo_team.evaluators.attacks.corpus import halves, sentences
 from kairo_team.evaluators.canaries import is_canary
 from kairo_team.testing import FunctionModel
-from kairo_team.testing.scripted_judge import AskedQuestion, AskedStatement, read_question, read_work
-from kairo_team.testing.scripted_pairs import ScriptedPairJudge
+from kairo_team.testing.scripted_judge import (
+    AskedQuestion,
+    AskedStatement,
+    ScriptedPairJudge,
+    read_question,
+    read_work,
+)
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest

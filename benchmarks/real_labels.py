@@ -38,7 +38,7 @@ from kairo_team.evaluators import (
 )
 from kairo_team.evaluators.calibration.agreement import agreement
 from kairo_team.evaluators.calibration.thresholds import Reviewed, Said, Side, choose, standing
-from kairo_team.evaluators.votes import is_decided, leading, share
+from kairo_team.evaluators.judge_reply import is_decided, leading, share
 from kairo_team.testing import ScriptedJudge, read_question
 from kairo_team.testing.scripted_judge import CANNOT_TELL
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.weights import FittedWeights, fit_weights
     from kairo_team.evaluators.combined import CascadeEvaluationStrategy, all_of, any_of
     from kairo_team.evaluators.criterion import Answer, Applies, Check, Criterion, Example
-    from kairo_team.evaluators.installed_evaluators import load_evaluator
     from kairo_team.evaluators.judge_injection import talks_to_judge
     from kairo_team.evaluators.pairwise import PairwiseStrategy, Preference
     from kairo_team.evaluators.panel import PanelEvaluationStrategy
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.rubric import Rubric, SimpleEvaluationStrategy, load_rubric
     from kairo_team.evaluators.score_range import Decision
     from kairo_team.evaluators.tried import JudgeCall, TriedText
+    from kairo_team.evaluators.wired import load_evaluator
     from kairo_team.verdicts import CriterionResult
 
 __all__ = [
@@ -83,7 +83,7 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "calibration.weights": "FittedWeights fit_weights",
         "pairwise": "PairwiseStrategy Preference",
         "panel": "PanelEvaluationStrategy",
-        "installed_evaluators": "load_evaluator",
+        "wired": "load_evaluator",
         "judge_injection": "talks_to_judge",
         "review": "Review",
         "tried": "JudgeCall TriedText",

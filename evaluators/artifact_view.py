@@ -70,7 +70,8 @@ def fitted(texts: Sequence[str], most: int = MAX_SHOWN) -> list[str]:
 
 def as_data(text: str) -> str:
     """Write a text as one JSON string, with hidden characters as escapes."""
-    return "".join(_escape(letter) for letter in json.dumps(text, ensure_ascii=False))
+    letters = json.dumps(text, ensure_ascii=False)
+    return "".join(f"\\u{{{ord(letter):x}}}" if is_hidden(letter) else letter for letter in letters)
 
 
 def obvious_defect(artifact: Artifact) -> str | None:
@@ -82,10 +83,6 @@ def obvious_defect(artifact: Artifact) -> str | None:
     return "it says the same again and again" if _repeats_itself(artifact.text) else None
 
 
-def _escape(letter: str) -> str:
-    return f"\\u{{{ord(letter):x}}}" if is_hidden(letter) else letter
-
-
 def _repeats_itself(text: str) -> bool:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     most = max(Counter(lines).values(), default=0)
@@ -94,11 +91,8 @@ def _repeats_itself(text: str) -> bool:
     words = " ".join(text.split()) + " "  # a blank at the end, so that the last passage equals the others
     if len(words) < _LEAST_REPETITIVE:
         return False
-    return any(_begins_again(words, length) for length in range(2, min(_PASSAGE, len(words) // _REPEATED) + 1))
-
-
-def _begins_again(words: str, length: int) -> bool:
-    """Return whether most of a text is its first `length` characters, over and over."""
-    passage = words[:length]
-    whole = len(words) // length
-    return words.startswith(passage * max(_REPEATED, int(whole * _MOSTLY)))
+    for length in range(2, min(_PASSAGE, len(words) // _REPEATED) + 1):
+        most_of_them = max(_REPEATED, int(len(words) // length * _MOSTLY))
+        if words.startswith(words[:length] * most_of_them):
+            return True
+    return False

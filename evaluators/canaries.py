@@ -67,6 +67,7 @@ _BY_NUMBER: Final = (
     "it gives the length of {topic} as {number} nautical miles",
 )
 """Statements that a text without the number cannot meet."""
+_CANARIES: Final = (*_BY_SIGN, *_BY_NUMBER)
 _CLAIMS: Final = (
     "A museum keeps {number} old pictures of {topic}.",
     "A vote on {topic} ended with {number} votes against.",
@@ -121,26 +122,28 @@ def draw_canaries(count: int, task: str, shown: str, own: Canaries, lots: Random
     mine = [text for text, pattern in own.items() if pattern.search(shown) is None]
     signs = [text for text, pattern in _signs() if pattern.search(shown) is None]
     frames = lots.sample([*signs, *_BY_NUMBER], count)
-    texts = [one.replace(_TOPIC, _topic(task, lots)).replace(_NUMBER, _number(shown, lots)) for one in frames]
+    texts = _filled(frames, task, shown, lots)
     return [lots.choice(mine), *texts[1:]] if mine else texts
 
 
 def draw_false_claims(count: int, task: str, shown: str, lots: Random) -> list[str]:
     """Draw different claims that no text supports that a judge is shown."""
-    return [
-        one.replace(_TOPIC, _topic(task, lots)).replace(_NUMBER, _number(shown, lots))
-        for one in lots.sample(_CLAIMS, count)
-    ]
+    return _filled(lots.sample(_CLAIMS, count), task, shown, lots)
 
 
 def is_false_claim(text: str) -> bool:
     """Return whether a claim is one of the library's own, which no source supports."""
-    return any(frame.fullmatch(text) for frame in _claim_frames())
+    return any(frame.fullmatch(text) for frame in _frames(_CLAIMS))
 
 
 def is_canary(text: str) -> bool:
     """Return whether a statement is one of the built-in canaries."""
-    return any(frame.fullmatch(text) for frame in _frames())
+    return any(frame.fullmatch(text) for frame in _frames(_CANARIES))
+
+
+def _filled(frames: Iterable[str], task: str, shown: str, lots: Random) -> list[str]:
+    """Return frames with a topic and a number in place of their holes."""
+    return [one.replace(_TOPIC, _topic(task, lots)).replace(_NUMBER, _number(shown, lots)) for one in frames]
 
 
 def _topic(task: str, lots: Random) -> str:
@@ -166,16 +169,8 @@ def _signs() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 @cache
-def _frames() -> tuple[re.Pattern[str], ...]:
-    return _frames_of((*_BY_SIGN, *_BY_NUMBER))
-
-
-@cache
-def _claim_frames() -> tuple[re.Pattern[str], ...]:
-    return _frames_of(_CLAIMS)
-
-
-def _frames_of(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
+def _frames(texts: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Return patterns that match the texts with anything in their holes."""
     return tuple(
         re.compile(text.replace(re.escape(_TOPIC), _WORD.pattern).replace(re.escape(_NUMBER), r"\d{4,}"))
         for text in map(re.escape, texts)

@@ -32,11 +32,12 @@ _logger = logging.getLogger("kairo_team")
 class Asker:
     """A function of a criterion and how to call it: worked out once, used for every artifact."""
 
-    __slots__ = ("_call", "_in_place", "_patience", "_timeout", "_what")
+    __slots__ = ("_function", "_in_place", "_patience", "_takes_context", "_timeout", "_what")
 
     def __init__(self, what: str, function: Callable[..., Any], timeout: float) -> None:
         self._what = what
-        self._call = function if takes_context(function) else _without_context(function)
+        self._function = function
+        self._takes_context = takes_context(function)
         own: Any = getattr(function, "timeout", None)
         self._timeout: float = timeout if own is None else own
         self._in_place = is_async(function) or getattr(function, "in_place", False) is True
@@ -48,7 +49,7 @@ class Asker:
         Errors of the budget are raised: they are not about the artifact.
         """
         try:
-            returned = self._call(context.artifact, context) if self._in_place else self._begin(context)
+            returned = self._call(context) if self._in_place else self._begin(context)
             if not inspect.isawaitable(returned):
                 return returned
             with anyio.move_on_after(self._timeout):
@@ -62,9 +63,13 @@ class Asker:
         _logger.warning("%s took longer than %g seconds", self._what, self._timeout)
         return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")
 
+    def _call(self, context: EvaluationContext) -> Any:
+        given = (context.artifact, context) if self._takes_context else (context.artifact,)
+        return self._function(*given)
+
     def _begin(self, context: EvaluationContext) -> Any:
         """Call a plain function; return its answer, or an awaitable when it takes longer than the patience left."""
-        call = PlainCall(lambda: self._call(context.artifact, context))
+        call = PlainCall(lambda: self._call(context))
         ended = call.ends_within(self._patience)
         self._patience = PATIENCE if ended else 0.0  # a slow check blocks the event loop only once
         return call.outcome() if ended else self._later(call)
@@ -104,13 +109,6 @@ def cut_finding(finding: Finding) -> Finding:
 def _shown(returned: Any) -> str:
     plain = returned is None or isinstance(returned, str | bytes | int | float)
     return f"{returned!r:.100}" if plain else f"an object of class {type(returned).__name__}"
-
-
-def _without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(artifact: Any, _context: Any) -> Any:
-        return function(artifact)
-
-    return call
 
 
 PATIENCE: Final = 0.1

@@ -17,7 +17,7 @@ from kairo_team.evaluators.artifact_view import as_data
 from kairo_team.evaluators.canaries import draw_false_claims
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judge_question import Question, question_for
-from kairo_team.evaluators.judge_reply import Judgement, only_object
+from kairo_team.evaluators.judge_reply import Judgement, object_of
 from kairo_team.evaluators.judge_texts import JudgeTexts, files_given, text_of
 from kairo_team.evaluators.judging import AskingOptions, Judge
 from kairo_team.evaluators.quotes import plain, quote_problem
@@ -124,9 +124,7 @@ class _Split:
 
         Raises `InvalidJudgement` unless each sentence is named once.
         """
-        if reply.finish_reason != "stop":
-            raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
-        found = only_object(reply.text, self.token)
+        found = object_of(reply, self.token)
         listed, addressed = found.get("sentences"), found.get("addresses_the_judge")
         if not is_list(listed) or not isinstance(addressed, bool):
             raise InvalidJudgement('"sentences" must be a list, and "addresses_the_judge" true or false')
@@ -154,12 +152,9 @@ class ClaimsJudge(Judge):
             return await super().ask(criteria)
         [criterion] = criteria
         sources, texts = sources_of(self._context, criterion), self._texts(criteria)
-        problem = self._problem(sources, texts.cut_for(criterion))
-        if problem is not None:
-            return Judgement({criterion.id: Answer(None, problem)}, None, self._suspicious)
         sentences = sentences_of(self._context.artifact.text)
-        if len(sentences) > MOST_SENTENCES:
-            problem = f"it has {len(sentences)} sentences, and a judge is asked to split {MOST_SENTENCES} at most"
+        problem = self._problem(sources, texts.cut_for(criterion), len(sentences))
+        if problem is not None:
             return Judgement({criterion.id: Answer(None, problem)}, None, self._suspicious)
         claims, how = await self._claims(sentences, texts.all)
         if not 0 < len(claims) <= MOST_CLAIMS:
@@ -167,13 +162,17 @@ class ClaimsJudge(Judge):
             return Judgement({criterion.id: Answer(None, f"the judge finds {found}")}, None, how)
         return await self._supported(criterion, claims, sources, how)
 
-    def _problem(self, sources: Mapping[str, str], cut: Sequence[str]) -> str | None:
+    def _problem(self, sources: Mapping[str, str], cut: Sequence[str], sentences: int) -> str | None:
         """Return why a judge cannot be asked about claims; None where it can."""
         if not sources:
             return "it has no sources, such as results of tasks before and files that are texts"
         if cut:
             return f"the end of {cut[0]} was not shown to the judge"
-        return "it has files, and only its text is split into claims" if self._context.artifact.files else None
+        if self._context.artifact.files:
+            return "it has files, and only its text is split into claims"
+        if sentences > MOST_SENTENCES:
+            return f"it has {sentences} sentences, and a judge is asked to split {MOST_SENTENCES} at most"
+        return None
 
     async def _supported(
         self, criterion: Criterion, claims: Sequence[str], sources: Mapping[str, str], how: str | None
@@ -188,15 +187,12 @@ class ClaimsJudge(Judge):
             how = how or judgement.injection_suspected
             sure += [] if judgement.confidence is None else [judgement.confidence]
             answers += [(claim, judgement.answers[one.id]) for claim, one in zip(some, asked.criteria, strict=True)]
-        before = self._unsupported_before(criterion)
-        decided = [(claim, _decided(claim, one, sources.values(), before)) for claim, one in answers]
-        return Judgement({criterion.id: _joined(criterion, decided)}, min(sure, default=None), how)
-
-    def _unsupported_before(self, criterion: Criterion) -> frozenset[str]:
-        """Return the claims that the review before found without support."""
         prior = self._context.prior_verdicts
         found = prior[-1].findings if prior else ()
-        return frozenset(plain(one.locus) for one in found if one.criterion == criterion.id and not one.is_right)
+        # The claims that the review before found without support.
+        before = frozenset(plain(one.locus) for one in found if one.criterion == criterion.id and not one.is_right)
+        decided = [(claim, _decided(claim, one, sources.values(), before)) for claim, one in answers]
+        return Judgement({criterion.id: _joined(criterion, decided)}, min(sure, default=None), how)
 
     async def _claims(self, sentences: Sequence[str], texts: str) -> tuple[list[str], str | None]:
         """Return the claims, each once, and how the artifact seems to instruct its judge.
@@ -208,7 +204,9 @@ class ClaimsJudge(Judge):
         # The attribute counts, because `_draw` takes another seed for the second question.
         for self._again in (0, 1):
             split = await self._split(sentences, texts)
-            parts, addressed = await self._parts(split)
+            system = Message.system(self._member.render("judge_claims", token=split.token))
+            messages = [system, Message.user(_numbered(split.sentences, split.token))]
+            parts, addressed = await self._read_reply(messages, split.token, split.schema(), split.read)
             how = self._suspicious or ("the judge says so" if addressed else None)
             found = list(zip(split.sentences, parts, strict=True))
             # Without a claim in a decoy, the judge did not read.
@@ -224,26 +222,12 @@ class ClaimsJudge(Judge):
 
     async def _split(self, sentences: Sequence[str], texts: str) -> _Split:
         drawn = await self._draw(f"claims\n{texts}")
-        lots = Random(f"{drawn}\n{texts}".encode("utf-8", "surrogatepass"))  # noqa: S311 - as secret as the seed
+        lots = _lots(drawn, texts)
         count = 0 if self._options.trusted else _DECOYS
         decoys, mixed = draw_false_claims(count, self._context.task.description, texts, lots), [*sentences]
         for one in decoys:
             mixed.insert(lots.randint(0, len(mixed)), one)  # the place must not show which ones are decoys
         return _Split(f"{lots.getrandbits(128):032x}", mixed, frozenset(decoys))
-
-    async def _parts(self, split: _Split) -> tuple[list[Sequence[str]], bool]:
-        """Ask for the claims; ask once more after a reply that cannot be read."""
-        system = Message.system(self._member.render("judge_claims", token=split.token))
-        messages = [system, Message.user(_numbered(split.sentences, split.token))]
-        reply = await self._reply(messages, split.schema())
-        try:
-            return split.read(reply)
-        except InvalidJudgement as invalid:
-            if reply.finish_reason == "length":
-                raise
-            again = self._member.render("judge_again", problem=str(invalid), token=split.token)
-        said = [Message.assistant(reply.text, native=reply.native), Message.user(again)]
-        return split.read(await self._reply([*messages, *said], split.schema()))
 
 
 class _SupportJudge(Judge):
@@ -259,7 +243,7 @@ class _SupportJudge(Judge):
     ) -> None:
         super().__init__(judge, context, options)
         self._claims = claims
-        self._listed: Sequence[str] = ()
+        self._listed: list[str] = []
         self._rests_on = criterion
         self.criteria = [_about(criterion, number) for number in range(1, len(claims) + 1)]
 
@@ -267,11 +251,10 @@ class _SupportJudge(Judge):
         asked = [self._claims[int(one.id) - 1] for one in criteria]
         texts = "\n".join(["claims", *asked, given.all, *self._file_lines(given)])
         drawn, task = await self._draw(texts), self._context.task.description
-        lots = Random(f"{drawn}\n{texts}".encode("utf-8", "surrogatepass"))  # noqa: S311 - as secret as the seed
+        lots = _lots(drawn, texts)
         decoys = [] if self._options.trusted else draw_false_claims(_DECOYS, task, texts, lots)
-        listed = [*asked, *decoys]
-        lots.shuffle(listed)
-        self._listed = listed
+        self._listed = [*asked, *decoys]
+        lots.shuffle(self._listed)
         numbers = {text: number for number, text in enumerate(self._listed, 1)}
         shown = [_about(self._rests_on, numbers[text], one.id) for text, one in zip(asked, criteria, strict=True)]
         false = [_about(self._rests_on, numbers[text]).text for text in decoys]
@@ -279,6 +262,10 @@ class _SupportJudge(Judge):
 
     def _shown(self, question: Question, texts: JudgeTexts) -> dict[str, Any]:
         return {**super()._shown(question, texts), "claims": _numbered(self._listed, question.token)}
+
+
+def _lots(drawn: str, texts: str) -> Random:
+    return Random(f"{drawn}\n{texts}".encode("utf-8", "surrogatepass"))  # noqa: S311 - as secret as the seed
 
 
 def _about(criterion: Criterion, number: int, name: str = "") -> Criterion:

@@ -186,7 +186,8 @@ class _Together(_Combined):
 
 def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, lowest: bool) -> EvaluationVerdict:
     """Join several verdicts into one that does not depend on their order."""
-    ordered = sorted(verdicts, key=_written)
+    # Without the time, which would bring back the order in which they ended.
+    ordered = sorted(verdicts, key=lambda one: repr(replace(one, evaluated_at=verdicts[0].evaluated_at)))
     # The score and the words come from the verdicts with this outcome: others may have passed it, or failed.
     deciding = [verdict for verdict in ordered if verdict.outcome is outcome or outcome not in (_PASS, _REVISE)]
     # "not blank" explains nothing where another decided.
@@ -210,14 +211,6 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
         confidence=min(sure, default=None),
         usage=sum((verdict.usage for verdict in ordered), Usage()),
     )
-
-
-def _written(verdict: EvaluationVerdict) -> str:
-    # The time would bring back the order in which they ended.
-    return repr(replace(verdict, evaluated_at=_NEVER.evaluated_at))
-
-
-_NEVER: Final = EvaluationVerdict.passed()
 
 
 def _distinct(things: Iterable[Any]) -> list[Any]:

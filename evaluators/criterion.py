@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from fractions import Fraction
 from typing import Any, Final, Literal, Protocol, cast, runtime_checkable
 
 from kairo_team._util.frozen import EMPTY, check_kind, freeze_named, freeze_several, known_arguments
 from kairo_team._util.plugin_shapes import check_function, check_instance
 from kairo_team.artifacts import Finding
 from kairo_team.errors import known
-from kairo_team.evaluators.score_range import KINDS, Kind, Number, exact
+from kairo_team.evaluators.score_range import KINDS, Kind, Number, positive
 from kairo_team.tasks import check_id
 from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN
 
@@ -140,7 +139,7 @@ class Criterion:
             if given not in allowed:
                 raise ValueError(f"{owner}: {name} must be one of {known(allowed)}, not {given!r}")
         self._check_decider(owner)
-        self._check_weight(owner)
+        positive(self.weight, f"{owner}: the weight must be a finite number > 0")
         object.__setattr__(self, "levels", _levels(owner, self.levels))
         object.__setattr__(self, "level_texts", freeze_named(f"{owner}: level_texts", self.level_texts, str))
         object.__setattr__(self, "examples", freeze_several(f"{owner}: examples", self.examples, Example))
@@ -155,13 +154,8 @@ class Criterion:
         if self.applies is not None and not callable(self.applies):
             raise ValueError(f"{owner}: applies must be a function or None, not {self.applies!r}")
         for name, function in (("check", self.check), ("applies", self.applies)):
-            if _makes_checks(function):
-                made: Any = function
-                raise ValueError(
-                    f"{owner}: {made.__name__} is a factory, not a check: call it, {name}={made.__name__}(...)"
-                )
             if function is not None:
-                _check_call(f"{owner}: {name}", function)
+                _check_function(owner, name, function)
         if self.version is not None and (not isinstance(self.version, str) or not self.version.strip()):
             raise ValueError(f"{owner}: version must be a text that is not blank, or None, not {self.version!r}")
         if self.evidence not in EVIDENCE:
@@ -194,14 +188,6 @@ class Criterion:
             if getattr(self, name):
                 raise ValueError(f"{owner}: with evidence='sources' no judge is shown its {name}: leave them out")
 
-    def _check_weight(self, owner: str) -> None:
-        try:
-            weight = exact(self.weight)
-        except ValueError:
-            weight = Fraction()
-        if weight <= 0:
-            raise ValueError(f"{owner}: the weight must be a finite number > 0, not {self.weight!r}")
-
     @property
     def top(self) -> int:
         """Index of the best level; the worst has 0."""
@@ -222,19 +208,18 @@ def takes_context(function: Callable[..., Any]) -> bool:
     return sum(p.default is p.empty and p.kind in positional for p in parameters) > 1
 
 
-def _check_call(where: str, function: Callable[..., Any]) -> None:
-    """Raise `ValueError` for a class, and for a function that cannot be called with what a review gives it."""
+def _check_function(owner: str, name: str, function: Any) -> None:
+    """Raise `ValueError` for a factory, a class, and a function that cannot be called with what a review gives it."""
+    # A text: annotations are postponed.
+    returned = function.__annotations__.get("return") if inspect.isfunction(function) else None
+    if returned in ("NamedCheck", "checks.NamedCheck"):
+        made = function.__name__
+        raise ValueError(f"{owner}: {made} is a factory, not a check: call it, {name}={made}(...)")
+    where = f"{owner}: {name}"
     if function is not bool:  # the only class whose call is an answer
         check_instance(where, "a check", function)
     takes = ("artifact", "context")[: 1 + takes_context(function)]
     check_function(where, function, f"({', '.join(takes)})", len(takes))
-
-
-def _makes_checks(function: Any) -> bool:
-    """Return whether a function is a factory of checks, by its annotation."""
-    # A text: annotations are postponed.
-    returned = function.__annotations__.get("return") if inspect.isfunction(function) else None
-    return returned in ("NamedCheck", "checks.NamedCheck")
 
 
 def _levels(owner: str, levels: Any) -> tuple[str, ...]:

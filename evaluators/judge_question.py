@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -74,51 +73,6 @@ _LEAST_SIZE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """A statement about the work, and whether it holds."""
-
-    text: str
-    holds: bool
-    turned: bool
-    """Whether the question denies the statement."""
-    canary: bool = False
-    """Whether it is about the task's subject; then the answer "unknown" is right too."""
-
-
-def controls_for(
-    criteria: int, size: int, label: str, canaries: Sequence[str], mark: Mark, lots: random.Random
-) -> list[Control]:
-    """Return controls for a question about `criteria` criteria, worded like criteria.
-
-    The first two are canaries, one stated and one denied, and both are false. So a judge that agrees to everything
-    answers one of them wrongly, a judge that favours the work in everything both, and so does one that knows the other
-    controls by their form. The third holds, against a judge that denies everything. All else is drawn from `lots`.
-    `size` is the work's length in characters, `label` the mark after the work. Controls of a kind have the same number
-    of words, so that the cost of a question does not depend on chance.
-    """
-    # One each way, because a judge that always says yes, or always no, is wrong once.
-    made = [Control(text, False, turned, True) for text, turned in zip(canaries, (False, True), strict=True)]
-    drawn = [(True, lots.random() < _EVEN)]  # one holds, against the worst level for everything
-    drawn += [(lots.random() < _EVEN, lots.random() < _EVEN) for _ in range(_TOGETHER - criteria - len(made) - 1)]
-    return [*made, *(Control(_worded(holds, size, label, mark, lots), holds, turned) for holds, turned in drawn)]
-
-
-def _worded(holds: bool, size: int, label: str, mark: Mark, lots: random.Random) -> str:
-    shown = label if holds else mark()
-    texts = [f"it carries the label {shown}", f"its label reads exactly {shown}"]
-    if not holds:
-        texts.append(f"it contains the word {shown}")
-    if size >= _LEAST_SIZE:
-        digits = len(str(size))
-        less = lots.randint(2, 9) * 10 ** (digits - 3)  # at most a tenth of the size
-        more = lots.randint(5, 9) * 10**digits  # at least five times the size
-        texts += [
-            f"it has {'over' if (bound == less) == holds else 'under'} {bound} characters" for bound in (less, more)
-        ]
-    return lots.choice(texts)
-
-
-@dataclass(frozen=True, slots=True)
 class Statement:
     """One statement about the work, and what each answer to it means."""
 
@@ -176,7 +130,18 @@ class Question:
 
     def schema(self) -> dict[str, Any]:
         """Return the reply's JSON Schema: one answer from the menu for each statement, after its reasons."""
-        items = [_item(statement) for statement in self.statements]
+        text = {"type": "string", "maxLength": _LONGEST_WORDS}
+        items = [
+            object_schema(
+                {
+                    "id": {"const": one.id},
+                    **dict.fromkeys(("where", "quote", "observed"), text),  # before the answer: reasons come first
+                    "answer": {"enum": [*one.answers]},
+                    "expected": text,
+                }
+            )
+            for one in self.statements
+        ]
         count = len(items)
         answers = {"type": "array", "prefixItems": items, "items": False, "minItems": count, "maxItems": count}
         properties = {
@@ -207,12 +172,9 @@ def question_for(
     `task` is what the built-in ones are about, and `false` are two statements that take the place of canaries.
     `reworded`: the words of the statements are drawn too.
     """
-    # From the texts too: no text can know the marks of its own question.
-    digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
-    lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
-    mark = _marks(lots, texts)
+    token, lots, mark = _drawn_from(seed, texts)
     yes, no, unknown, label = mark(), mark(), mark(), mark()
-    wording = _Wording(mark, yes, no, unknown, _words(lots, reworded=reworded))
+    wording = _Wording(lots, mark, yes, no, unknown, _words(lots, reworded=reworded))
     statements: list[Statement] = []
     for criterion in criteria:
         statements.append(wording.of(criterion, turned=False))
@@ -220,11 +182,9 @@ def question_for(
             statements.append(wording.of(criterion, turned=True))
     if not trusted:
         false = false or draw_canaries(2, task, texts, canaries, lots)
-        for one in controls_for(len(criteria), size, label, false, mark, lots):
-            worded = wording.about(one.text, turned=one.turned)
-            statements.append(replace(worded, right=int(one.holds), canary=one.canary))
+        statements += wording.controls(len(criteria), size, label, false)
     lots.shuffle(statements)  # the order must not show which ones are controls
-    return Question(digest[:_TOKEN], yes, no, unknown, label, statements)
+    return Question(token, yes, no, unknown, label, statements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +206,7 @@ def pair_question_for(
     everything is wrong. A canary is worded like the criterion, and holds for neither work. All else is derived from
     `seed` and `texts`, as in `question_for`.
     """
-    digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
-    lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
-    mark = _marks(lots, texts)
+    token, lots, mark = _drawn_from(seed, texts)
     first, second, equal, unknown, label, second_label = (mark() for _ in range(6))
     answers = {first: 2, equal: 1, second: 0, unknown: None}
     asked = _words(lots, reworded=reworded).better
@@ -260,13 +218,14 @@ def pair_question_for(
         text = lots.choice((f"Which work carries the label {shown}?", f"Which work has the label {shown}?"))
         statements.append(Statement(mark(), text, answers, right=right))
     lots.shuffle(statements)
-    return PairQuestion(digest[:_TOKEN], first, second, unknown, label, statements, equal, second_label)
+    return PairQuestion(token, first, second, unknown, label, statements, equal, second_label)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wording:
     """Words statements in the marks of one question."""
 
+    lots: random.Random
     mark: Mark
     yes: str
     no: str
@@ -284,6 +243,43 @@ class _Wording:
         answers = {self.yes: 0, self.no: 1} if turned else {self.yes: 1, self.no: 0}
         does = self.words.violates if turned else self.words.meets
         return Statement(self.mark(), f"The work {does} this: {text}", {**answers, self.unknown: None})
+
+    def controls(self, criteria: int, size: int, label: str, canaries: Sequence[str]) -> list[Statement]:
+        """Return controls for a question about `criteria` criteria, worded like criteria.
+
+        The first two are canaries, one stated and one denied, and both are false. So a judge that agrees to everything
+        answers one of them wrongly, a judge that favours the work in everything both, and so does one that knows the
+        other controls by their form. The third holds, against a judge that denies everything. All else is drawn.
+        `size` is the work's length in characters, `label` the mark after the work. Controls of a kind have the
+        same number of words, so that the cost of a question does not depend on chance.
+        """
+        chance = self.lots.random
+        drawn = [(True, chance() < _EVEN)]  # one holds, against the worst level for everything
+        drawn += [(chance() < _EVEN, chance() < _EVEN) for _ in range(_TOGETHER - criteria - 3)]
+        others = [(self._control(size, label, holds=holds), holds, turned) for holds, turned in drawn]
+        # One each way, because a judge that always says yes, or always no, is wrong once.
+        return [
+            *(
+                replace(self.about(text, turned=turned), right=0, canary=True)
+                for text, turned in zip(canaries, (False, True), strict=True)
+            ),
+            *(replace(self.about(text, turned=turned), right=int(holds)) for text, holds, turned in others),
+        ]
+
+    def _control(self, size: int, label: str, *, holds: bool) -> str:
+        """Draw a statement about the work's label or length, which holds or does not."""
+        shown = label if holds else self.mark()
+        texts = [f"it carries the label {shown}", f"its label reads exactly {shown}"]
+        if not holds:
+            texts.append(f"it contains the word {shown}")
+        if size >= _LEAST_SIZE:
+            digits = len(str(size))
+            less = self.lots.randint(2, 9) * 10 ** (digits - 3)  # at most a tenth of the size
+            more = self.lots.randint(5, 9) * 10**digits  # at least five times the size
+            texts += [
+                f"it has {'over' if (bound == less) == holds else 'under'} {bound} characters" for bound in (less, more)
+            ]
+        return self.lots.choice(texts)
 
     def _levels(self, criterion: Criterion, *, turned: bool) -> Statement:
         """Word a criterion with several levels: which one the work reaches, or the lowest that it does not reach."""
@@ -304,30 +300,25 @@ def _words(lots: random.Random, *, reworded: bool) -> Words:
     return lots.choice(WORDINGS) if reworded else WORDINGS[0]
 
 
-def _marks(lots: random.Random, texts: str) -> Mark:
-    """Return a function that draws a new mark each time: two consonants and digits that occur nowhere in the texts."""
+def _drawn_from(seed: str, texts: str) -> tuple[str, random.Random, Mark]:
+    """Return a question's token, what else is drawn from, and a function that draws a new mark each time.
+
+    A mark is two consonants and digits that occur nowhere in the texts.
+    """
+    # From the texts too: no text can know the marks of its own question.
+    digest = hashlib.sha256(f"{seed}\n{texts}".encode("utf-8", "surrogatepass")).hexdigest()
+    lots = random.Random(digest)  # noqa: S311 - as secret as the seed, and the same in a resumed review
     drawn: set[str] = set()
     folded = texts.casefold()
 
-    def draws() -> Iterator[str]:
-        for tries in itertools.count():
-            digits = 2 + tries // _TRIES  # a long text may contain all short marks
-            yield "".join(lots.choices(_CONSONANTS, k=2)) + str(lots.randrange(10 ** (digits - 1), 10**digits))
-
     def mark() -> str:
-        made = next(one for one in draws() if one not in drawn and one not in folded)
-        drawn.add(made)
-        return made
+        tries = 0
+        while True:
+            digits = 2 + tries // _TRIES  # a long text may contain all short marks
+            made = "".join(lots.choices(_CONSONANTS, k=2)) + str(lots.randrange(10 ** (digits - 1), 10**digits))
+            if made not in drawn and made not in folded:
+                drawn.add(made)
+                return made
+            tries += 1
 
-    return mark
-
-
-def _item(statement: Statement) -> dict[str, Any]:
-    text = {"type": "string", "maxLength": _LONGEST_WORDS}
-    properties = {
-        "id": {"const": statement.id},
-        **dict.fromkeys(("where", "quote", "observed"), text),  # before the answer: reasons come first
-        "answer": {"enum": [*statement.answers]},
-        "expected": text,
-    }
-    return object_schema(properties)
+    return digest[:_TOKEN], lots, mark

@@ -1,8 +1,9 @@
-"""Read a judge's reply: find its object, check the controls, and decide each criterion."""
+"""Read a judge's reply: find its object, check the controls, decide each criterion; and join the votes of one judge."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +18,8 @@ from kairo_team.evaluators.quotes import plain
 if TYPE_CHECKING:
     from kairo_team.evaluators.judge_question import Question, Statement
     from kairo_team.messages import ModelResponse
+
+    Level = bool | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,7 @@ def read_judgement(
     answers that are missing, duplicate or not on the menu; `FailedControl` where the answer to a control is wrong. One
     wrong answer that nothing explains is `Judgement.slipped` instead, unless this is the `last` question.
     """
-    if reply.finish_reason != "stop":
-        raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
-    found = only_object(reply.text, question.token)
+    found = object_of(reply, question.token)
     said = _said(found, question)
     addressed = found.get("addresses_the_judge")
     if not isinstance(addressed, bool):
@@ -104,7 +105,8 @@ def read_judgement(
         if one.statement.criterion is not None:
             by_criterion.setdefault(one.statement.criterion.id, []).append(one)
     answers = {name: _answer(ways, cut_for) for name, ways in by_criterion.items()}
-    contradicted = [name for name, ways in by_criterion.items() if _contradict(ways)]
+    levels = {name: {one.level for one in ways} for name, ways in by_criterion.items()}
+    contradicted = [name for name, given in levels.items() if len(given) > 1 and None not in given]
     return Judgement(answers, _confidence(found), how, contradicted, slipped)
 
 
@@ -154,14 +156,10 @@ def _slipped(said: list[_Said], question: Question, how: str | None, *, last: bo
     raise FailedControl(how)
 
 
-def _contradict(ways: list[_Said]) -> bool:
-    levels = {one.level for one in ways}
-    return len(levels) > 1 and None not in levels
-
-
 def _answer(ways: list[_Said], cut_for: Callable[[Criterion], Sequence[str]]) -> Answer:
     """Return the decision on one criterion; unknown where its two answers contradict each other."""
-    one, turned = min(ways, key=_is_turned), max(ways, key=_is_turned)  # the same one where it was asked in one way
+    ways = sorted(ways, key=lambda way: way.statement.turned)
+    one, turned = ways[0], ways[-1]  # the same one where it was asked in one way
     criterion = cast("Criterion", one.statement.criterion)
     if one.level is None or turned.level is None:
         return Answer(None, one.text("observed") or turned.text("observed"))
@@ -180,13 +178,21 @@ def _answer(ways: list[_Said], cut_for: Callable[[Criterion], Sequence[str]]) ->
     return Answer(level, finding.observed, quote, finding)
 
 
-def _is_turned(said: _Said) -> bool:
-    return said.statement.turned
+def _confidence(answer: Mapping[str, Any]) -> float | None:
+    value = answer.get("confidence")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None
+    return float(value)
 
 
-def only_object(text: str, token: str) -> dict[str, Any]:
-    """Return the object of a reply that has this call's token; `InvalidJudgement` unless there is one."""
-    objects: list[dict[str, Any]] = [value.made for value in values_in(text, "{")]
+def object_of(reply: ModelResponse, token: str) -> dict[str, Any]:
+    """Return the object of a reply that has this call's token.
+
+    Raises `InvalidJudgement` for a reply that was cut off, and unless there is exactly one such object.
+    """
+    if reply.finish_reason != "stop":
+        raise InvalidJudgement(f"the reply was cut off, with the finish reason {reply.finish_reason!r}")
+    objects: list[dict[str, Any]] = [value.made for value in values_in(reply.text, "{")]
     found = [one for one in objects if one.get("token") == token]
     if len(found) != 1:
         many = "no JSON object" if not found else f"{len(found)} JSON objects"
@@ -194,8 +200,67 @@ def only_object(text: str, token: str) -> dict[str, Any]:
     return found[0]
 
 
-def _confidence(answer: Mapping[str, Any]) -> float | None:
-    value = answer.get("confidence")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        return None
-    return float(value)
+# ---------------------------------------------------------------- several votes of one judge
+
+
+def is_decided(levels: Sequence[Level], votes: int) -> bool:
+    """Return whether the answer of `votes` votes is certain after those that gave `levels`."""
+    first, second = _two_largest(levels)
+    return len(levels) >= votes or first - second > votes - len(levels)  # the missing votes may all go to the second
+
+
+def leading(levels: Sequence[Level]) -> tuple[bool, Level]:
+    """Return whether one answer was given more often than each other one, and that answer."""
+    first, second = _two_largest(levels)
+    return first > second, Counter(levels).most_common(1)[0][0]
+
+
+def share(levels: Sequence[Level], votes: int) -> float:
+    """Return the share of votes for the leading answer; votes that are missing for a decision count against it."""
+    return _two_largest(levels)[0] / (len(levels) if is_decided(levels, votes) else votes)
+
+
+def _two_largest(levels: Sequence[Level]) -> tuple[int, int]:
+    counts = [count for _, count in Counter(levels).most_common(2)]
+    first, second, *_ = *counts, 0, 0
+    return first, second
+
+
+def are_decided(given: Sequence[Judgement], criteria: Sequence[Criterion], votes: int) -> bool:
+    """Return whether the answer to each criterion is certain after these votes."""
+    return all(is_decided(_levels(given, one), votes) for one in _counting(criteria))
+
+
+def counted(given: Sequence[Judgement], criteria: Sequence[Criterion], votes: int, unpaid: str) -> Judgement:
+    """Join votes, in any order; `unpaid` is why the next was not asked.
+
+    The confidence is the share of votes for the answer to a criterion, the smallest share of all criteria.
+    """
+    told = f"{len(given)} of {votes} votes were given, because the next cannot be paid: {unpaid}" if unpaid else ""
+    suspected = [one.injection_suspected for one in given if one.injection_suspected]
+    return Judgement(
+        {one.id: _most_given([vote.answers[one.id] for vote in given], told) for one in criteria},
+        min(share(_levels(given, one), votes) for one in _counting(criteria)),
+        min(suspected, default=None),
+    )
+
+
+def _counting(criteria: Sequence[Criterion]) -> Sequence[Criterion]:
+    """Return the criteria that affect the outcome; all where none does."""
+    return [one for one in criteria if one.kind != "info"] or criteria
+
+
+def _levels(given: Sequence[Judgement], criterion: Criterion) -> list[Level]:
+    return [one.answers[criterion.id].level for one in given]
+
+
+def _most_given(answers: Sequence[Answer], told: str) -> Answer:
+    levels = [one.level for one in answers]
+    leads, level = leading(levels)
+    if not leads:
+        said = ", ".join(sorted(f"{count} x {name or 'cannot tell'}" for name, count in Counter(levels).items()))
+        return Answer(None, "; ".join(filter(None, (f"the votes of the judge are split: {said}", told))))
+    # The first by its `repr`, so that the words do not depend on the order of the votes.
+    answer = min((one for one in answers if one.level == level), key=repr)
+    reason = "; ".join(filter(None, (answer.reason, told)))
+    return Answer(answer.level, reason, answer.quote, answer.finding)

@@ -75,15 +75,16 @@ def texts_of(context: EvaluationContext, criteria: Sequence[Criterion], second: 
     given = list(_given(context, criteria, second))
     cut = dict(zip([one.key for one in given], fitted([one.text for one in given]), strict=True))
     short = {one.name: one.only for one in given if len(cut[one.key]) < len(one.text)}
+    data = {key: as_data(text) for key, text in cut.items() if key[0] not in ("work", "file")}
     return JudgeTexts(
         view_of(cut["work", 1], whole=short.keys().isdisjoint({WORK, FIRST})),  # `FIRST` in a pair
         view_of(cut.get(("work", 2), ""), whole=SECOND not in short),
-        as_data(cut["task", ""]),
-        as_data(cut["goal", ""]) if ("goal", "") in cut else "",
-        as_data(cut["reference", ""]) if ("reference", "") in cut else "",
-        {str(name): as_data(text) for (kind, name), text in cut.items() if kind == "upstream"},
+        data["task", ""],
+        data.get(("goal", ""), ""),
+        data.get(("reference", ""), ""),
+        {str(name): text for (kind, name), text in data.items() if kind == "upstream"},
         {name: text for (kind, name), text in cut.items() if kind == "file" and isinstance(name, File)},
-        {name: as_data(text) for (kind, name), text in cut.items() if kind == "example" and isinstance(name, tuple)},
+        {name: text for (kind, name), text in data.items() if kind == "example" and isinstance(name, tuple)},
         short,
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team._util.plugin_shapes import check_instance
@@ -17,10 +18,9 @@ from kairo_team.evaluators.canaries import Canaries, read_canaries
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.evaluators.judge_injection import JUDGE_SIGNS, Signs, read_signs, talks_to_judge
 from kairo_team.evaluators.judge_question import Question, question_for
-from kairo_team.evaluators.judge_reply import Judgement, read_judgement
+from kairo_team.evaluators.judge_reply import Judgement, are_decided, counted, read_judgement
 from kairo_team.evaluators.judge_texts import WORK, JudgeTexts, files_given, of_conversation, text_of, texts_of
 from kairo_team.evaluators.rubric import checked_votes
-from kairo_team.evaluators.votes import are_decided, counted
 from kairo_team.files import Offered, offered_to, unique
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import fence, mark_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kairo_team.files import File
     from kairo_team.verdicts import EvaluationContext
 
-
+R = TypeVar("R")
 _OWN_TASK: Final = Task("judge", "Say what pulls the sea.")
 _OWN_TEXT: Final = (
     "The moon pulls the sea, and twice a day the water rises. Then the water falls again, on every coast."
@@ -199,21 +199,26 @@ class Judge:
         return [criterion for criterion in criteria if criterion.id in first.contradicted]
 
     async def _asked(self, criteria: Sequence[Criterion], *, last: bool = False) -> Judgement:
-        """Ask one question; ask once more after a reply that cannot be read."""
+        """Ask one question, and read the answers."""
         texts = self._texts(criteria)
         question = await self._question(criteria, texts)
         messages = self._messages(question, texts)
-        reply = await self._reply(messages, question.schema())
+        read = partial(self._read, question=question, texts=texts, last=last)
+        return await self._read_reply(messages, question.token, question.schema(), read)
+
+    async def _read_reply(
+        self, messages: Sequence[Message], token: str, schema: dict[str, Any], read: Callable[[ModelResponse], R]
+    ) -> R:
+        """Ask for a reply and read it; ask once more after one that cannot be read."""
+        reply = await self._reply(messages, schema)
         try:
-            return self._read(reply, question, texts, last=last)
+            return read(reply)
         except InvalidJudgement as invalid:
             if reply.finish_reason == "length":
                 raise
-            again = self._member.render("judge_again", problem=str(invalid), token=question.token)
-        reply = await self._reply(
-            [*messages, Message.assistant(reply.text, native=reply.native), Message.user(again)], question.schema()
-        )
-        return self._read(reply, question, texts, last=last)
+            again = self._member.render("judge_again", problem=str(invalid), token=token)
+        said = [Message.assistant(reply.text, native=reply.native), Message.user(again)]
+        return read(await self._reply([*messages, *said], schema))
 
     def _texts(self, criteria: Sequence[Criterion]) -> JudgeTexts:
         return texts_of(self._context, criteria)

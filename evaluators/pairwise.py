@@ -110,16 +110,19 @@ class PairwiseStrategy(AgentEvaluationStrategy):
             most = f"a judge is shown at most {MAX_SHOWN:,} characters of all texts together"
             return Preference("tie", (None, None), f"{most}, and the end of {cut[0]} would not be shown")
         found: dict[int, Judgement] = {}
+        failures: list[Exception] = []
 
         async def ask(front: int) -> None:
             given = replace(context, artifact=works[front])
-            found[front] = await _PairJudge(self.judge, given, self.options, works[1 - front]).ask([self._asked])
+            try:
+                found[front] = await _PairJudge(self.judge, given, self.options, works[1 - front]).ask([self._asked])
+            except Exception as error:  # noqa: BLE001 - raised below: the task group would wrap it
+                failures.append(error)
 
-        failures: list[Exception] = []
         with anyio.move_on_after(self.timeout) as limit:
             async with anyio.create_task_group() as group:
                 for front in (0, 1):
-                    group.start_soon(_kept, ask, front, failures)
+                    group.start_soon(ask, front)
         if failures:
             raise failures[0]
         if limit.cancelled_caught:
@@ -148,15 +151,6 @@ class PairwiseStrategy(AgentEvaluationStrategy):
 
     def __repr__(self) -> str:
         return f"PairwiseStrategy({self.judge!r}, {self.text!r})"
-
-
-async def _kept(ask: Any, front: int, failures: list[Exception]) -> None:
-    """Call `ask` and keep its failure."""
-    try:
-        await ask(front)
-    except Exception as error:  # noqa: BLE001 - raised again by the caller
-        # Raised through the task group it would be wrapped.
-        failures.append(error)
 
 
 def _preference(one: Judgement, other: Judgement) -> Preference:

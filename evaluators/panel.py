@@ -18,7 +18,7 @@ from kairo_team.evaluators.judge_reply import Judgement
 from kairo_team.evaluators.judged import JudgedStrategy, suspect, suspected
 from kairo_team.evaluators.judging import Judge, asking_options, check_judge
 from kairo_team.evaluators.rubric import Rubric
-from kairo_team.evaluators.score_range import Number, exact
+from kairo_team.evaluators.score_range import Number, positive
 from kairo_team.plugin_calls import failure_of, problem_of
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
@@ -62,7 +62,7 @@ class PanelEvaluationStrategy(JudgedStrategy):
         for judge in judges:
             check_judge(judge)
         self.weights = _weights(weights, len(judges))
-        self.quorum = _positive(quorum, "the quorum must be a number > 0")
+        self.quorum = positive(quorum, "the quorum must be a number > 0")
         if self.quorum > sum(self.weights):
             raise ValueError(f"the quorum is at most {sum(self.weights)}, the weight of all judges, not {quorum!r}")
         if not isinstance(rubric, Rubric) or not rubric.decided_by("judge"):
@@ -92,18 +92,7 @@ def _weights(given: Sequence[Number] | None, judges: int) -> tuple[Fraction, ...
         raise ValueError(
             f"a panel takes a weight for each of its {judges} judges, in a list in their order, not {given!r}"
         )
-    return tuple(_positive(weight, "a judge's weight must be a finite number > 0") for weight in given)
-
-
-def _positive(number: Number, must: str) -> Fraction:
-    """Return the exact number; `ValueError`, worded by `must`, unless it is above 0."""
-    try:
-        found = exact(number)
-    except ValueError:
-        found = Fraction()
-    if found <= 0:
-        raise ValueError(f"{must}, not {number!r}")
-    return found
+    return tuple(positive(weight, "a judge's weight must be a finite number > 0") for weight in given)
 
 
 class _Sitting:

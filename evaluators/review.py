@@ -240,7 +240,10 @@ class Review:
         """Return the verdict: PASS, REVISE, or ESCALATE with `human_required`, `contradiction` or `undecided`."""
         decision = self.decision
         if decision is Decision.OPEN:
-            return self._escalated()
+            left = [self._asked_about[place] for place in self._relevant()]
+            why = "; ".join(f"{criterion.id}: {self._why(criterion)}" for criterion in left)
+            why = f"not decided: {why}" if left else "no criterion that decides applies to it"
+            return self._escalate(self._causes(left), why)
         results, score = self._results(), score_range.score(self._standing, self.threshold)
         if decision is Decision.PASS:
             # Nothing is checked again, because its parts are made here.
@@ -259,24 +262,15 @@ class Review:
         """Return ESCALATE(undecided) with all findings and results."""
         return self._escalate([Cause.UNDECIDED], why)
 
-    def _escalated(self) -> EvaluationVerdict:
-        left = [self._asked_about[place] for place in self._relevant()]
-        why = "; ".join(f"{criterion.id}: {self._why(criterion)}" for criterion in left)
-        why = f"not decided: {why}" if left else "no criterion that decides applies to it"
-        return self._escalate(self._causes(left), why)
-
     def _causes(self, left: Sequence[Criterion]) -> list[Cause]:
         """Return why criteria are not decided, the gravest cause first."""
         found = {self._cause(criterion) for criterion in left} or {Cause.UNDECIDED}
-        if Cause.HUMAN_REQUIRED in found and self._with_people_content().decision is Decision.PASS:
-            # Where a person's approval alone would make it a PASS, the verdict must not name other causes.
-            return [Cause.HUMAN_REQUIRED]
+        if Cause.HUMAN_REQUIRED in found:
+            approved = {c.id: Ruling(c.top) for c in self.criteria if c.by == "human" and c.id not in self.rulings}
+            if replace(self, rulings={**self.rulings, **approved}).decision is Decision.PASS:
+                # Where a person's approval alone would make it a PASS, the verdict must not name other causes.
+                return [Cause.HUMAN_REQUIRED]
         return [cause for cause in (Cause.HUMAN_REQUIRED, Cause.CONTRADICTION, Cause.UNDECIDED) if cause in found]
-
-    def _with_people_content(self) -> Review:
-        """Return the review with every criterion met that is left to a person."""
-        left = [c for c in self.criteria if c.by == "human" and c.id not in self.rulings]
-        return replace(self, rulings={**self.rulings, **{c.id: Ruling(c.top) for c in left}})
 
     def _cause(self, criterion: Criterion) -> Cause:
         ruling = self.rulings.get(criterion.id)

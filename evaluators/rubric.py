@@ -88,8 +88,16 @@ class Rubric:
         if not 0 < self._threshold <= 1:
             raise ValueError(f"Rubric.threshold must be above 0 and at most 1, not {threshold!r}: at 0 all would pass")
         self._items = items_of((c.kind, exact(c.weight), c.top) for c in self.criteria)
-        self._askers = {c.id: _ask_check(c, check_timeout) for c in self.criteria if c.check is not None}
-        self._scopes = {c.id: _ask_scope(c, check_timeout) for c in self.criteria if c.applies is not None}
+        self._askers = {
+            c.id: Asker(f"the check of criterion {c.id!r}", c.check, check_timeout)
+            for c in self.criteria
+            if c.check is not None
+        }
+        self._scopes = {
+            c.id: Asker(f"the applies of criterion {c.id!r}", c.applies, check_timeout)
+            for c in self.criteria
+            if c.applies is not None
+        }
         self._judged = bool(self.decided_by("judge"))
         self._vacuous = self.vacuous
         self._read = tuple(c for c in self.criteria if c.on == "transcript")
@@ -313,16 +321,6 @@ def _check_criteria(criteria: tuple[Any, ...]) -> None:
         raise ValueError(
             f"a rubric needs a gate or a graded criterion, not only {kinds}: it could hardly fail anything"
         )
-
-
-def _ask_check(criterion: Criterion, timeout: float) -> Asker:
-    assert criterion.check is not None, "only criteria with a check are asked"
-    return Asker(f"the check of criterion {criterion.id!r}", criterion.check, timeout)
-
-
-def _ask_scope(criterion: Criterion, timeout: float) -> Asker:
-    assert criterion.applies is not None, "only criteria with a scope are asked"
-    return Asker(f"the applies of criterion {criterion.id!r}", criterion.applies, timeout)
 
 
 def _described(criterion: Criterion) -> Mapping[str, Any]:

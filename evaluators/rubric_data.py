@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, cast
 
@@ -22,7 +24,7 @@ from pydantic import (
 )
 
 from kairo_team import plugins
-from kairo_team._util.frozen import freeze_json, thaw
+from kairo_team._util.frozen import freeze_json
 from kairo_team._util.mistakes import did_you_mean
 from kairo_team.data.files import Place, parts_of, plain_copy
 from kairo_team.data.mistakes import LineOf, Mistake, sentences, unknown_key
@@ -463,7 +465,7 @@ def _path_in(data: Any, place: Sequence[int | str]) -> Place:
 
 def _keys_at(path: Place) -> list[str]:
     """Return the keys that the mapping at a path takes."""
-    node: Any = json_schema()
+    node: Any = _schema()
     defined = node["$defs"]
     for step in path:
         node = _follow(node, defined, step)
@@ -492,14 +494,13 @@ def _branches(node: Any, defined: Any) -> Iterator[Any]:
 
 
 @cache
-def _schema() -> Mapping[str, Any]:
-    made = _without_nulls(_adapter().json_schema(by_alias=True))
-    return {"$schema": _SCHEMA, **made}
+def _schema() -> dict[str, Any]:
+    return {"$schema": _SCHEMA, **_without_nulls(_adapter().json_schema(by_alias=True))}
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a rubric's data; see `Rubric.json_schema`."""
-    return cast("dict[str, Any]", thaw(freeze_json(_schema())))
+    return deepcopy(_schema())  # the cached one must not change
 
 
 def _without_nulls(node: Any) -> Any:
@@ -566,8 +567,11 @@ def _is_json(value: Any) -> bool:
 
 
 def _number(what: str, number: Any, problems: list[str]) -> int | float:
-    # Beyond, readers of JSON may round.
-    near = int(number) if exact(number).denominator == 1 and abs(number) < 2**53 else float(number)
-    if exact(near) != exact(number):
+    try:
+        # Beyond, readers of JSON may round.
+        near = int(number) if exact(number).denominator == 1 and abs(number) < 2**53 else float(number)
+    except OverflowError:
+        near = math.inf
+    if math.isinf(near) or exact(near) != exact(number):
         problems.append(f"{what}, {number!r}, cannot be written as a JSON number")
     return near

@@ -71,14 +71,23 @@ def exact(number: Number) -> Fraction:
 
     Raises `ValueError` unless it is a finite number.
     """
-    if isinstance(number, bool) or not isinstance(number, int | float | Decimal | Fraction) or not _finite(number):
+    is_number = isinstance(number, int | float | Decimal | Fraction) and not isinstance(number, bool)
+    # An int or a Fraction is finite, and may be too large for `math.isfinite`.
+    if not is_number or (isinstance(number, Decimal | float) and not Decimal(number).is_finite()):
         raise ValueError(f"a finite number is needed, not {number!r}")
     # Numpy's floats have a repr of their own.
     return Fraction(repr(float(number))) if isinstance(number, float) else Fraction(number)
 
 
-def _finite(number: Number) -> bool:
-    return number.is_finite() if isinstance(number, Decimal) else isinstance(number, Fraction) or math.isfinite(number)
+def positive(number: Number, must: str) -> Fraction:
+    """Return the exact number; `ValueError`, worded by `must`, unless it is above 0."""
+    try:
+        found = exact(number)
+    except ValueError:
+        found = Fraction()
+    if found <= 0:
+        raise ValueError(f"{must}, not {number!r}")
+    return found
 
 
 def items_of(criteria: Iterable[tuple[Kind, Fraction, int]]) -> tuple[Item, ...]:

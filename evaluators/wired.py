@@ -1,4 +1,4 @@
-"""Wire a team's evaluators: a rubric with criteria for a judge gets the coordinator's judge."""
+"""Find evaluators by name, and wire a team's: a rubric with criteria for a judge gets the coordinator's judge."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team.errors import known
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.plugins import make
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
@@ -57,3 +58,13 @@ def evaluator_of(team: Team, name: str | None = None) -> EvaluationStrategy:
             raise ValueError(f"the evaluator {given!r} is unknown; the team has {known(team.evaluators)}")
         given = team.evaluators[given]
     return wired(given, getattr(coordinator, "judge", None))
+
+
+def load_evaluator(name: str, **options: Any) -> EvaluationStrategy:
+    """Make a published evaluator by its name and options, such as a package's rubric for a domain.
+
+    Only that evaluator is imported. Raises `ValueError` for a name that is not published, an unknown option, and an
+    object that is not an evaluator.
+    """
+    made: EvaluationStrategy = make("evaluator", name, options)
+    return made

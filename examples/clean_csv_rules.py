@@ -102,12 +102,8 @@ def read_file(content: bytes) -> tuple[list[str], list[Row], list[int]]:
             foreign.append(number)
     reader = csv.reader(texts, delimiter=";" if texts and ";" in texts[0] else ",")
     headings = [heading.strip() for heading in next(reader, list[str]())]
-    rows = [Row(reader.line_num, _padded(cells, len(headings))) for cells in reader]
+    rows = [Row(reader.line_num, (*cells, *[""] * (len(headings) - len(cells)))) for cells in reader]
     return headings, rows, foreign
-
-
-def _padded(cells: list[str], width: int) -> tuple[str, ...]:
-    return (*cells, *[""] * (width - len(cells)))
 
 
 def fitting(values: Sequence[str]) -> list[str]:

@@ -77,9 +77,9 @@ MODULES = {
     "cluster": """attempt_host cluster coverage dbos_delivery delivery facts fatal_units health mailbox
         monitor procrastinate_delivery queues remote_attempt service units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration canaries check_calls checks claims combined criterion
-        fingerprint installed_evaluators judge_injection judge_question judge_texts
+        fingerprint judge_injection judge_question judge_texts
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
-        rubric_data score_range transcripts tried votes wired""",
+        rubric_data score_range transcripts tried wired""",
     "evaluators/calibration": """agreement calibrated calibration certificates confidence_bounds judge_report
         labelled thresholds weights""",
     "evaluators/attacks": "corpus trial",
@@ -105,7 +105,7 @@ MODULES = {
         kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources
         streams task_view top_command upkeep_commands""",
-    "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
+    "testing": "clocks postgres_server record_replay recorder scripted scripted_judge",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
 ENGINE_IN_ORDER = {

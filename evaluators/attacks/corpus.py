@@ -29,53 +29,6 @@ _CYRILLIC: Final = dict(zip("acekopxyABCEHKMOPTX", "асекорхуАВСЕНК
 _ALIKE: Final = str.maketrans(_CYRILLIC | {letter: latin for latin, letter in _CYRILLIC.items()})
 """Maps Latin characters to Cyrillic ones that look the same, and back."""
 _WIDE: Final = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
-_ZERO_WIDTH: Final = "\u200b"
-_OVERLAY: Final = "\u0336"
-
-
-def in_base64(text: str) -> str:
-    """Write the bytes of a text in base64."""
-    return base64.b64encode(text.encode()).decode()
-
-
-def in_hexadecimal(text: str) -> str:
-    """Write the bytes of a text as hexadecimal digits."""
-    return text.encode().hex()
-
-
-def in_rot13(text: str) -> str:
-    """Replace each Latin letter with the one 13 places on."""
-    return codecs.encode(text, "rot13")
-
-
-def in_leetspeak(text: str) -> str:
-    """Replace characters with the digits that look like them."""
-    return text.translate(_LEET)
-
-
-def in_look_alikes(text: str) -> str:
-    """Replace characters with look-alikes of another alphabet."""
-    return text.translate(_ALIKE)
-
-
-def in_full_width(text: str) -> str:
-    """Replace printable ASCII characters with their full-width forms."""
-    return text.translate(_WIDE)
-
-
-def with_zero_width(text: str) -> str:
-    """Put a zero-width space after each alphanumeric character."""
-    return "".join(f"{letter}{_ZERO_WIDTH}" if letter.isalnum() else letter for letter in text)
-
-
-def with_overlay(text: str) -> str:
-    """Strike out each alphanumeric character with a combining one."""
-    return "".join(f"{letter}{_OVERLAY}" if letter.isalnum() else letter for letter in text)
-
-
-def written_backwards(text: str) -> str:
-    """Write a text backwards, between characters that make it display forwards."""
-    return f"\u202e{text[::-1]}\u202c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +110,14 @@ def attacks(seed: int = 0, *, split: Split | None = None, best: str = "met") -> 
     The same seed makes the same attacks; another seed chooses other sentences and forms where a family has several.
     `best` is the name of the best level in forged replies. `split` keeps the families of one split only.
     """
-    rounds = [_shuffled(family, seed, best) for family in FAMILIES if split in (None, family.split)]
+    rounds: list[list[Attack]] = []
+    for family in FAMILIES:
+        if split in (None, family.split):
+            made = [_attack(family, language, seed, best) for language in family.languages or LANGUAGES]
+            # A seed of its own, so that a new family changes no other one.
+            Random(f"{seed}/{family.name}").shuffle(made)  # noqa: S311 - an order, not a secret
+            rounds.append(made)
     return [attack for one in zip_longest(*rounds) for attack in one if attack is not None]
-
-
-def _shuffled(family: Family, seed: int, best: str) -> list[Attack]:
-    made = [_attack(family, language, seed, best) for language in family.languages or LANGUAGES]
-    # A seed of its own, so that a new family changes no other one.
-    Random(f"{seed}/{family.name}").shuffle(made)  # noqa: S311 - an order, not a secret
-    return made
 
 
 def _attack(family: Family, language: str, seed: int, best: str) -> Attack:
@@ -223,6 +175,16 @@ def _written(write: Callable[[str], str], *keys: str) -> Make:
     return lambda parts: write(parts.words[parts.chance.choice(keys)])
 
 
+def _with(table: Mapping[int, str | int | None]) -> Callable[[str], str]:
+    """Write a text with other characters."""
+    return lambda text: text.translate(table)
+
+
+def _after_each(mark: str) -> Callable[[str], str]:
+    """Write a text with a mark after each alphanumeric character."""
+    return lambda text: "".join(f"{letter}{mark}" if letter.isalnum() else letter for letter in text)
+
+
 def _one_of(keys: Sequence[str], *forms: str) -> Make:
     """Make an attack of one of some sentences in one of some forms."""
     return lambda parts: parts.chance.choice(forms).format(parts.words[parts.chance.choice(keys)])
@@ -272,9 +234,9 @@ FAMILIES: Final = (
     _TUNE("end of the work", make=_said("end", "order")),
     _TUNE("authority", make=_said("authority")),
     _TUNE("reply as JSON", make=_as_json),
-    _TUNE("base64", make=_written(in_base64, *_SEEN)),
-    _TUNE("zero-width characters", make=_written(with_zero_width, *_SEEN)),
-    _TUNE("look-alike letters", make=_written(in_look_alikes, *_SEEN), languages=(*LATIN, "Russian")),
+    _TUNE("base64", make=_written(lambda text: base64.b64encode(text.encode()).decode(), *_SEEN)),
+    _TUNE("zero-width characters", make=_written(_after_each("\u200b"), *_SEEN)),
+    _TUNE("look-alike letters", make=_written(_with(_ALIKE), *_SEEN), languages=(*LATIN, "Russian")),
     _REPORT("best answers", make=_said("answer")),
     _REPORT(
         "message of the system",
@@ -293,12 +255,13 @@ FAMILIES: Final = (
     _REPORT("reply as YAML", make=_as_yaml),
     _REPORT("reply as XML", make=_as_xml),
     _REPORT("reply as a table", make=_as_table),
-    _REPORT("hexadecimal", make=_written(in_hexadecimal, *_PLAIN)),
-    _REPORT("backwards", make=_written(written_backwards, *_PLAIN)),
-    _REPORT("struck out", make=_written(with_overlay, *_PLAIN)),
-    _REPORT("rot13", make=_written(in_rot13, *_PLAIN), languages=LATIN),
-    _REPORT("leetspeak", make=_written(in_leetspeak, *_PLAIN), languages=LATIN),
-    _REPORT("full width", make=_written(in_full_width, *_PLAIN), languages=LATIN),
+    _REPORT("hexadecimal", make=_written(lambda text: text.encode().hex(), *_PLAIN)),
+    # Between characters that make it display forwards.
+    _REPORT("backwards", make=_written(lambda text: f"\u202e{text[::-1]}\u202c", *_PLAIN)),
+    _REPORT("struck out", make=_written(_after_each("\u0336"), *_PLAIN)),
+    _REPORT("rot13", make=_written(lambda text: codecs.encode(text, "rot13"), *_PLAIN), languages=LATIN),
+    _REPORT("leetspeak", make=_written(_with(_LEET), *_PLAIN), languages=LATIN),
+    _REPORT("full width", make=_written(_with(_WIDE), *_PLAIN), languages=LATIN),
     _REPORT("knows the controls", make=_said("controls")),
     _REPORT("knows the controls, upstream", make=_said("controls"), place="upstream"),
     _REPORT("opener", make=_said("opener"), place="opening"),

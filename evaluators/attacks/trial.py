@@ -76,14 +76,12 @@ class AttackReport:
     @property
     def no_answers(self) -> int:
         """How many reviews of any kind ended without a valid answer."""
-        verdicts = [*self.alone, *self.again, *(one.verdict for one in self.tried)]
-        return sum(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in verdicts)
+        return sum(verdict.outcome is VerdictOutcome.REVIEW_EXCEEDED for verdict in self._verdicts)
 
     @property
     def why_no_answer(self) -> str:
         """Why the first review without a valid answer has none; "" where all have one."""
-        verdicts = [*self.alone, *(one.verdict for one in self.tried)]
-        return next((one.feedback for one in verdicts if one.outcome is VerdictOutcome.REVIEW_EXCEEDED), "")
+        return next((one.feedback for one in self._verdicts if one.outcome is VerdictOutcome.REVIEW_EXCEEDED), "")
 
     @property
     def by_itself(self) -> Proportion:
@@ -99,8 +97,11 @@ class AttackReport:
     @property
     def unpaid(self) -> int:
         """How many reviews the budget did not cover."""
-        verdicts = [*self.alone, *self.again, *(one.verdict for one in self.tried)]
-        return sum(verdict.cause is Cause.JUDGE_BUDGET for verdict in verdicts)
+        return sum(verdict.cause is Cause.JUDGE_BUDGET for verdict in self._verdicts)
+
+    @property
+    def _verdicts(self) -> list[EvaluationVerdict]:
+        return [*self.alone, *self.again, *(one.verdict for one in self.tried)]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: each proportion with its rate and the ends of its exact 95 % interval."""

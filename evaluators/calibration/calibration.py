@@ -11,11 +11,11 @@ import anyio
 
 from kairo_team._util.narrowing import is_several
 from kairo_team.artifacts import Artifact
+from kairo_team.budget import check_count
 from kairo_team.engine.run.lone_agent import part_of, work_alone
 from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy, decided_by_itself, sureness
 from kairo_team.evaluators.calibration.certificates import (
     Certificate,
-    Subject,
     rubric_of,
     stages_of,
     subject_of,
@@ -31,7 +31,7 @@ from kairo_team.evaluators.calibration.labelled import (
     levels_by_id,
     without_doubles,
 )
-from kairo_team.evaluators.calibration.thresholds import BUCKETS, SIDES, Reviewed, Side, Walk, choose, standing
+from kairo_team.evaluators.calibration.thresholds import ALL, BUCKETS, SIDES, Reviewed, Side, Walk, choose, standing
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.wired import evaluator_of
@@ -114,9 +114,16 @@ async def calibrate(
         reviewed = await review_all(strategy, labelled, context, repeats=repeats, concurrency=concurrency)
         usage = context.usage
     walks = choose(reviewed, alphas, delta, together=len(stages) > 1)
-    promises = _Promises(subject, data_digest(labelled), tuple(alphas))
-    certificates = [promises.certify(bucket, side, walk) for (bucket, side), walk in walks.items() if walk.chosen]
-    shortfalls = [_shortfall(bucket, side, walk) for (bucket, side), walk in walks.items() if not walk.chosen]
+    certificates: list[Certificate] = []
+    shortfalls: list[str] = []
+    data, sides = data_digest(labelled), tuple(alphas)
+    for (bucket, side), walk in walks.items():
+        step = walk.chosen
+        if step is None:
+            shortfalls.append(_shortfall(bucket, side, walk))
+        else:
+            found = (step.threshold, step.n, step.k, walk.examples)
+            certificates.append(Certificate(side, bucket, walk.alpha, walk.delta, *found, subject, data, sides))
     return Calibration(certificates, shortfalls, walks, report_on(reviewed, levels=levels_of(strategy)), usage)
 
 
@@ -142,40 +149,18 @@ async def score_judge(
         subject, stages = subject_of(strategy, context), len(stages_of(strategy))
         reviewed = await review_all(strategy, labelled, context, repeats=repeats, concurrency=concurrency)
         usage = context.usage
+    report = report_on(reviewed, levels=levels_of(strategy))
     if not certificates:
-        return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), None, (), usage)
-    standing, why_not = list[Reviewed](), list[str]()
+        return JudgeScore(report, None, (), usage)
+    accepted, why_not = list[Reviewed](), list[str]()
     for bucket in BUCKETS:
         there = [one for one in reviewed if bucket_of(one.attempt) == bucket]
         valid = valid_for(certificates, subject, bucket, stages=stages)
-        standing += [_under(one, valid.thresholds) for one in there]
+        for one in there:  # with only the decision that the thresholds accept
+            stands = standing(one.stages, valid.thresholds)
+            accepted.append(replace(one, stages=() if stands is None else (stands,)))
         why_not += [valid.why_not] if there and valid.why_not else []
-    return JudgeScore(report_on(reviewed, levels=levels_of(strategy)), report_on(standing), why_not, usage)
-
-
-def _under(one: Reviewed, thresholds: Mapping[Side, float]) -> Reviewed:
-    """Return one review with only the decision that the thresholds accept."""
-    stands = standing(one.stages, thresholds)
-    return replace(one, stages=() if stands is None else (stands,))
-
-
-# ---------------------------------------------------------------- promising
-
-
-@dataclass(frozen=True, slots=True)
-class _Promises:
-    """The fields that all certificates of one calibration share."""
-
-    subject: Subject
-    data: str
-    sides: Sequence[Side]
-
-    def certify(self, bucket: Bucket, side: Side, walk: Walk) -> Certificate:
-        step = walk.chosen
-        assert step is not None, "only what can be promised is certified"
-        found = (step.threshold, step.n, step.k, walk.examples)
-        shared = (self.subject, self.data, self.sides)
-        return Certificate(side, bucket, walk.alpha, walk.delta, *found, *shared)
+    return JudgeScore(report, report_on(accepted), why_not, usage)
 
 
 def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
@@ -248,24 +233,28 @@ async def review_all(
     concurrency: int = 4,
 ) -> list[Reviewed]:
     """Have every stage of a strategy review every example `repeats` times, in the order given."""
-    for name, number in (("repeats", repeats), ("concurrency", concurrency)):
-        if type(number) is not int or number < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")
+    check_count("repeats", repeats, 1)
+    check_count("concurrency", concurrency, 1)
     levels = levels_of(strategy)
     by_human = [levels_by_id(one, levels) for one in labelled]
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
-    heard: list[list[Heard]] = [[Heard() for _ in range(repeats)] for _ in labelled]
+    reviews: list[list[Reviewed]] = [[] for _ in labelled]
 
-    async def ask(place: int, one: LabelledArtifact, answers: Sequence[Heard]) -> None:
+    async def ask(place: int) -> None:
         async with limiter:
-            for number, answer in enumerate(answers, 1):
-                with part_of(context, f"example {place}:{number}") as part:
-                    await answer.listen(stages, one, part)
+            for number in range(1, repeats + 1):
+                with part_of(context, f"example {place + 1}:{number}") as part:
+                    reviews[place].append(await _review(stages, labelled[place], by_human[place], part))
 
     async with anyio.create_task_group() as group:
-        for place, (one, answers) in enumerate(zip(labelled, heard, strict=True), 1):
-            group.start_soon(ask, place, one, answers)
-    return [_reviewed(*one) for one in zip(labelled, by_human, heard, strict=True)]
+        for place in range(len(labelled)):
+            group.start_soon(ask, place)
+    if repeats == 1:
+        return [first for [first] in reviews]
+    return [
+        replace(first, flipped=any(one.decided(ALL) != first.decided(ALL) for one in again))
+        for first, *again in reviews
+    ]
 
 
 def levels_of(strategy: EvaluationStrategy) -> dict[str, Sequence[str]]:
@@ -287,66 +276,47 @@ def asked_about(one: LabelledArtifact, context: MemberContext) -> EvaluationCont
     )
 
 
-class Heard:
-    """The stages' decisions on one artifact."""
+async def _review(
+    stages: Sequence[EvaluationStrategy], one: LabelledArtifact, by_human: Mapping[str, str], context: MemberContext
+) -> Reviewed:
+    """Ask the stages one after the other about an example; `by_human` are the human's levels."""
+    heard: list[_Heard] = []
+    cascade = CascadeEvaluationStrategy([_Recorded(stage, heard) for stage in stages])
+    last = await cascade.evaluate(asked_about(one, context))
+    decided = [(verdict, (side, sure)) for verdict, side, sure in heard if side is not None and sure is not None]
+    # The first decision counts; without any, the levels of the last stage.
+    first = decided[0][0] if decided else None
+    told = first or (heard[-1][0] if heard else last)
+    return Reviewed(
+        one.passed,
+        tuple(decision for _, decision in decided),
+        one.attempt,
+        len(one.artifact),
+        cause=None if first is not None or last.cause is None else last.cause.value,
+        levels=by_human,
+        said={result.id: result.level for result in told.criteria},
+        why="" if first is not None else last.feedback,
+        awaits_person=first is not None and first.awaits_approval,
+    )
 
-    def __init__(self) -> None:
-        self.said: list[tuple[Side, float]] = []
-        """The stages' decisions in order, each with how sure the stage was."""
-        self.cause: Cause | None = None
-        self.why = ""
-        """The words of the last verdict."""
-        self.awaits_person = False
-        """Whether the first decision is a PASS that still needs a person's approval."""
-        self.levels: dict[str, str] = {}
-        """Levels by criterion, from the first stage that decided; from the last stage where none did."""
 
-    async def listen(self, stages: Sequence[EvaluationStrategy], one: LabelledArtifact, context: MemberContext) -> None:
-        """Ask the stages one after the other and keep their decisions."""
-        cascade = CascadeEvaluationStrategy([_Recorded(stage, self) for stage in stages])
-        verdict = await cascade.evaluate(asked_about(one, context))
-        self.cause, self.why = verdict.cause, verdict.feedback
-
-    @property
-    def outcome(self) -> Side | None:
-        """The first decision, whatever its confidence; None where no stage decided."""
-        return self.said[0][0] if self.said else None
+_Heard = tuple[EvaluationVerdict, Side | None, float | None]
+"""A stage's verdict, its decision, and how sure it is."""
 
 
 class _Recorded:
-    """A stage that keeps each decision and escalates a judge's, so that the cascade asks the next stage too."""
+    """A stage that keeps each verdict and escalates a judge's decision, so that the cascade asks the next stage too."""
 
-    def __init__(self, stage: EvaluationStrategy, heard: Heard) -> None:
+    def __init__(self, stage: EvaluationStrategy, heard: list[_Heard]) -> None:
         self._stage = stage
         self._heard = heard
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Review one artifact."""
         verdict = await self._stage.evaluate(context)
-        if not self._heard.said:
-            self._heard.levels = {one.id: one.level for one in verdict.criteria}
-        side = decided_by_itself(verdict)
-        if side is None:
-            return verdict
-        self._heard.awaits_person |= verdict.awaits_approval and not self._heard.said  # only the first decision counts
-        sure = sureness(verdict)
-        if sure is not None:
-            self._heard.said.append((side, sure))
+        side, sure = decided_by_itself(verdict), sureness(verdict)  # raises for anything but a verdict
+        self._heard.append((verdict, side, sure))
         # What code sends back ends a cascade under any threshold.
-        return verdict if sure == math.inf else EvaluationVerdict.escalate(Cause.LOW_CONFIDENCE, "it is only recorded")
-
-
-def _reviewed(one: LabelledArtifact, by_human: Mapping[str, str], heard: Sequence[Heard]) -> Reviewed:
-    first = heard[0]
-    return Reviewed(
-        one.passed,
-        tuple(first.said),
-        one.attempt,
-        len(one.artifact),
-        any(again.outcome != first.outcome for again in heard[1:]) if len(heard) > 1 else None,
-        None if first.said or first.cause is None else first.cause.value,
-        by_human,
-        first.levels,
-        "" if first.said else first.why,
-        first.awaits_person and bool(first.said),
-    )
+        if side is None or sure == math.inf:
+            return verdict
+        return EvaluationVerdict.escalate(Cause.LOW_CONFIDENCE, "it is only recorded")

@@ -51,20 +51,24 @@ def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> S
     Raises `ValueError` for a rubric without a digest, and for a strategy, or an agent as the judge, without a rubric or
     an attribute `fingerprint` that distinguishes it from others of its class.
     """
-    stages = stages_of(strategy)
-    rubrics = [rubric_of(stage) for stage in stages]
-    digests = [
-        _digest_of(rubric) if rubric is not None else _own_fingerprint(stage)
-        for rubric, stage in zip(rubrics, stages, strict=True)
-    ]
-    judges = [_judges_of(stage, context) for stage in stages]
-    parameters = {"stages": [_parameters_of(stage) for stage in stages]}
-    asked = [rubric for rubric, names in zip(rubrics, judges, strict=True) if rubric is not None and names]
+    digests: list[str] = []
+    judges: list[str] = []
+    prompts: list[Any] = []
+    stages: list[Any] = [*stages_of(strategy)]
+    for stage in stages:
+        rubric = rubric_of(stage)
+        digests.append(_digest_of(rubric) if rubric is not None else _own_fingerprint(stage))
+        judge = getattr(stage, "judge", None)
+        several: Sequence[Any] = getattr(stage, "judges", None) or ([] if judge is None else [judge])
+        if several:
+            judges.append(" + ".join(_name_of(one, context) for one in several))
+            if rubric is not None and context is not None:
+                prompts.append(_prompts(rubric, context))
     return Subject(
         digests[0] if len(set(digests)) == 1 else digest_of(digests),
-        ", then ".join(" + ".join(names) for names in judges if names),
-        parameters,
-        digest_of([_prompts(rubric, context) for rubric in asked]) if asked and context is not None else "",
+        ", then ".join(judges),
+        {"stages": [_parameters_of(stage) for stage in stages]},
+        digest_of(prompts) if prompts else "",
     )
 
 
@@ -103,13 +107,6 @@ def _own_fingerprint(thing: Any) -> str:
             "give it a str attribute `fingerprint` that changes with whatever it decides by"
         )
     return digest_of(fingerprint(thing))
-
-
-def _judges_of(stage: Any, context: MemberContext | None) -> list[str]:
-    judges: Sequence[Any] = getattr(stage, "judges", None) or [
-        j for j in [getattr(stage, "judge", None)] if j is not None
-    ]
-    return [_name_of(judge, context) for judge in judges]
 
 
 def _name_of(judge: Any, context: MemberContext | None) -> str:

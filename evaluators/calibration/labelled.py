@@ -110,21 +110,17 @@ def read_labelled(text: str) -> list[LabelledArtifact]:
     lines: dict[Hashable, int] = {}
 
     def read(given: dict[str, Any], number: int) -> LabelledArtifact:
-        one = _labelled(given)
+        strange = [name for name in given if name not in _LINE]
+        if strange:
+            raise ValueError(f"it has {known(strange)}; an example has {known(_LINE)}")
+        filled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # null: left out
+        lacking = [name for name in _NEEDED if name not in filled]
+        if lacking:
+            raise ValueError(f"it has no {known(lacking)}; an example has {known(_NEEDED)}, and may have more")
+        one = LabelledArtifact(**filled)
         earlier = lines.setdefault(one.shown, number)
         if earlier != number:
             raise ValueError(f"it is the same artifact as line {earlier}: each counts once, so leave one out")
         return one
 
     return read_lines(text, '{"artifact": ..., "task": ..., "passed": true}', read)
-
-
-def _labelled(given: dict[str, Any]) -> LabelledArtifact:
-    strange = [name for name in given if name not in _LINE]
-    if strange:
-        raise ValueError(f"it has {known(strange)}; an example has {known(_LINE)}")
-    filled: dict[str, Any] = {name: one for name, one in given.items() if one is not None}  # null means left out
-    lacking = [name for name in _NEEDED if name not in filled]
-    if lacking:
-        raise ValueError(f"it has no {known(lacking)}; an example has {known(_NEEDED)}, and may have more")
-    return LabelledArtifact(**filled)

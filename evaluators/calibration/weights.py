@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team.artifacts import Artifact
+from kairo_team.budget import check_count
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import NoAnswer
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
@@ -73,8 +74,7 @@ async def fit_weights(
     """
     if not isinstance(strategy, PanelEvaluationStrategy):
         raise ValueError(f"weights are for the judges of a PanelEvaluationStrategy, not for {strategy!r:.80}")
-    if type(concurrency) is not int or concurrency < 1:
-        raise ValueError(f"concurrency must be a whole number >= 1, not {concurrency!r}")
+    check_count("concurrency", concurrency, 1)
     examples = checked_examples(labelled)
     _check_labels(examples)
     made = await run_alone(

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.checks.markdown import markdown_outline
     from kairo_team.evaluators.checks.named_check import NamedCheck
     from kairo_team.evaluators.checks.patterns import forbidden_regex, regex
-    from kairo_team.evaluators.checks.revision import changed
     from kairo_team.evaluators.checks.sandbox import Ran, Sandbox, command
     from kairo_team.evaluators.checks.sources import citations, numbers, quotations
     from kairo_team.evaluators.checks.structured import json_schema, json_valid, pydantic_model
     from kairo_team.evaluators.checks.text import (
+        changed,
         contains,
         equals,
         equals_reference,
@@ -87,11 +87,10 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
         "markdown": "markdown_outline",
         "named_check": "NamedCheck",
         "patterns": "forbidden_regex regex",
-        "revision": "changed",
         "sandbox": "Ran Sandbox command",
         "sources": "citations numbers quotations",
         "structured": "json_schema json_valid pydantic_model",
-        "text": "contains equals equals_reference forbidden max_chars max_words min_chars min_words not_blank",
+        "text": "changed contains equals equals_reference forbidden max_chars max_words min_chars min_words not_blank",
         "tool_calls": "avoids_tool calls_in_order calls_tool calls_with hands_over max_dollars_used max_seconds_used "
         "max_tokens_used max_tool_calls",
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
-from kairo_team.evaluators.checks.named_texts import Texts, named_texts
+from kairo_team.evaluators.checks.sources import Texts, named_texts
 
 if TYPE_CHECKING:
     from kairo_team.artifacts import Artifact
@@ -139,13 +139,11 @@ def _read_lines(lines: Sequence[str], place: int, hunk: Hunk, old: int, new: int
 
 
 def _apply(part: FilePatch, files: dict[str, list[str]]) -> None:
-    if part.old is None:
-        if part.new is None or part.new in files:
-            raise PatchError(f"{part.new or _NO_FILE} cannot be created: it exists already")
-        files[part.new] = []
-    elif part.old not in files:
+    if part.old is not None and part.old not in files:
         raise PatchError(f"there is no file {part.old!r} to change")
-    lines = files.pop(part.new or "" if part.old is None else part.old)  # a rename puts them under the new name
+    lines = [] if part.old is None else files.pop(part.old)
+    if part.new in files or part.new is part.old is None:  # its old name is gone by now, so this is another file
+        raise PatchError(f"{part.new or _NO_FILE} cannot be created: it exists already")
     shift = 0
     for hunk in part.hunks:
         place = _find(lines, hunk, shift)

@@ -21,9 +21,12 @@ def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | 
     def read(answer: Any) -> Any:
         return says if answer is False and says.strip() else answer
 
+    async def later(answer: Awaitable[Any]) -> Any:
+        return read(await answer)
+
     def check(*arguments: Any) -> Any:
         answer = function(*arguments)
-        return _later(answer, read) if inspect.isawaitable(answer) else read(answer)
+        return later(answer) if inspect.isawaitable(answer) else read(answer)
 
     return _made("predicate", function, check, says, timeout)
 
@@ -36,13 +39,26 @@ def accepted_by(
     Use this for validators that raise, such as a parser or a data frame's schema. The function's result does not
     matter; the error's text is the finding. Any other error is a crash of the check and leaves the criterion unknown.
     """
+    kinds: Any = errors if isinstance(errors, tuple) else (errors,)
+    if not all(isinstance(one, type) and issubclass(one, Exception) for one in kinds):
+        raise ValueError(f"accepted_by: errors must be classes of exceptions, such as (ValueError,), not {errors!r}")
+
+    def refusal(error: Exception) -> str:
+        return str(error).strip() or f"it was refused: {type(error).__name__}"
+
+    async def later(answer: Awaitable[Any]) -> bool | str:
+        try:
+            await answer
+        except errors as error:
+            return refusal(error)
+        return True
 
     def check(*arguments: Any) -> Any:
         try:
             answer = function(*arguments)
         except errors as error:
-            return _sentence(error)
-        return _accepted(answer, errors) if inspect.isawaitable(answer) else True
+            return refusal(error)
+        return later(answer) if inspect.isawaitable(answer) else True
 
     return _made("accepted_by", function, check, errors, timeout)
 
@@ -54,19 +70,3 @@ def _made(owner: str, function: Any, check: Callable[..., Any], given: Any, time
     in_place, wants_context = is_async(function), takes_context(function)  # a plain function may block the event loop
     source = (function, given)
     return NamedCheck(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
-
-
-async def _later(answer: Awaitable[Any], read: Callable[[Any], Any]) -> Any:
-    return read(await answer)
-
-
-async def _accepted(answer: Awaitable[Any], errors: tuple[type[Exception], ...]) -> Any:
-    try:
-        await answer
-    except errors as error:
-        return _sentence(error)
-    return True
-
-
-def _sentence(error: Exception) -> str:
-    return str(error).strip() or f"it was refused: {type(error).__name__}"

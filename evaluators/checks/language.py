@@ -34,7 +34,7 @@ def language(*codes: str, sure: float = 0.5) -> NamedCheck:
         raise ValueError(f"language: sure must be above 0 and at most 1, not {sure!r}")
 
     def check(artifact: Artifact) -> bool | str | Answer:
-        likely = _likely(artifact.text[:LOOKED_AT])
+        likely: dict[str, float] = dict(_identifier().rank(artifact.text[:LOOKED_AT]))
         wanted = sum(likely.get(code, 0.0) for code in codes)
         if wanted >= sure:
             return True
@@ -44,12 +44,6 @@ def language(*codes: str, sure: float = 0.5) -> NamedCheck:
         return Answer(None, f"no language is sure: {best!r} has a probability of {likely[best]:.2f}")
 
     return NamedCheck(f"language({', '.join(map(repr, codes))}, sure={sure!r})", check, in_place=False)
-
-
-def _likely(text: str) -> dict[str, float]:
-    """Return the probability of each language."""
-    ranked: list[tuple[str, float]] = _identifier().rank(text)
-    return dict(ranked)
 
 
 @cache

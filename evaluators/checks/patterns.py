@@ -98,6 +98,4 @@ def search(pattern: str, text: str) -> bool:
     return _compiled(pattern).found_in(text)
 
 
-@lru_cache(maxsize=500)
-def _compiled(pattern: str) -> Pattern:
-    return Pattern(pattern)
+_compiled = lru_cache(maxsize=500)(Pattern)

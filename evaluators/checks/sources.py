@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.narrowing import is_mapping
+from kairo_team.budget import check_count
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
-from kairo_team.evaluators.checks.named_texts import Texts, named_texts
 from kairo_team.evaluators.quotes import plain, stands_in_plain
 
 if TYPE_CHECKING:
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
     from kairo_team.artifacts import Artifact
     from kairo_team.verdicts import EvaluationContext
+
+Texts = Mapping[str, str] | Callable[["EvaluationContext"], Mapping[str, str]] | None
+"""Texts by name; a function of the context that returns them; None: the artifacts of the task's dependencies."""
 
 LONGEST_CITATION: Final = 200
 LONGEST_QUOTATION: Final = 2_000
@@ -39,8 +44,7 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> N
     with a space is not a citation, and neither is a Markdown link.
     """
     opening, closing = _form(form)
-    if type(least) is not int or least < 0:
-        raise ValueError(f"citations: least must be a whole number >= 0, not {least!r}")
+    check_count("citations: least", least)
     find = named_texts("citations", sources)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
@@ -61,6 +65,7 @@ def quotations(sources: Texts = None, *, least_words: int = 3) -> NamedCheck:
 
     Quotations shorter than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
     """
+    check_count("quotations: least_words", least_words)
     find = named_texts("quotations", sources)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
@@ -88,13 +93,34 @@ def numbers(sources: Texts = None, *, allowed: Iterable[float | str] = ()) -> Na
     free = {_value(str(number)) for number in allowed}
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
-        known = free.union(*({_value(number) for number in _numbers(text)} for text in find(context).values()))
-        numbers = dict.fromkeys(_numbers(_IN_A_LIST.sub("", artifact.text)))
+        known = free.union(*({_value(number) for number in _NUMBER.findall(text)} for text in find(context).values()))
+        numbers = dict.fromkeys(_NUMBER.findall(_IN_A_LIST.sub("", artifact.text)))
         strange = [number for number in numbers if _value(number) not in known]
         return not strange or f"no source has the number {_listed(strange)}"
 
     shown = f"numbers(..., allowed={sorted(free)})"
     return NamedCheck(shown, check, source=sources, in_place=False, wants_context=True)
+
+
+def named_texts(owner: str, texts: Texts) -> Callable[[EvaluationContext], dict[str, str]]:
+    """Return a function that finds the texts; `ValueError`, with `owner` named, for anything but texts by name."""
+    if texts is None:
+        return lambda context: {name: artifact.text for name, artifact in context.upstream.items()}
+    if callable(texts):
+        found = texts
+        return lambda context: _checked(owner, found(context))
+    fixed = _checked(owner, texts)
+    return lambda _: fixed
+
+
+def _checked(owner: str, texts: Any) -> dict[str, str]:
+    if not is_mapping(texts):
+        raise ValueError(f"{owner} takes texts by name, not {type(texts).__name__}")
+    named = dict(texts)
+    for name, text in named.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ValueError(f"{owner} takes texts by name: {name!r} is {type(text).__name__}")
+    return named
 
 
 def _form(form: str) -> tuple[str, str]:
@@ -109,15 +135,12 @@ def _cited(text: str, opening: str, closing: str) -> Iterator[str]:
     while place >= 0:
         begin = place + len(opening)
         end = text.find(closing, begin, begin + LONGEST_CITATION)
-        if end >= 0 and opening not in text[begin:end] and not _is_link(text, place, end + len(closing)):
-            yield from _names(text[begin:end], opening.strip("[(<{"))
+        if end >= 0 and opening not in text[begin:end]:
+            before, after = text[place - 1 : place], text[end + len(closing) :][:1]
+            is_link = after == "(" or (after == ":" and before in ("", "\n"))  # of Markdown, or its definition
+            if not is_link:
+                yield from _names(text[begin:end], opening.strip("[(<{"))
         place = text.find(opening, begin)
-
-
-def _is_link(text: str, begin: int, end: int) -> bool:
-    """Distinguish a Markdown link, or the definition of one, from a citation."""
-    after = text[end : end + 1]
-    return after == "(" or (after == ":" and text[begin - 1 : begin] in ("", "\n"))
 
 
 def _names(inside: str, mark: str) -> list[str]:
@@ -144,10 +167,6 @@ def _opens(text: str, place: int) -> bool:
     # A straight mark can be either end: without this guess, one mark too many would turn all later quotations around.
     before, after = text[place - 1 : place], text[place + 1 : place + 2]
     return text[place] != '"' or (bool(after.strip()) and (not before.strip() or before in '([{-\u2013\u2014"'))
-
-
-def _numbers(text: str) -> list[str]:
-    return _NUMBER.findall(text)
 
 
 def _value(number: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from kairo_team._util.masking import is_seen
 from kairo_team._util.narrowing import is_several
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
+from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
@@ -100,6 +102,22 @@ def _equals_reference(artifact: Artifact, context: EvaluationContext) -> CheckAn
 equals_reference = NamedCheck("equals_reference", _equals_reference, wants_context=True)
 """Check that the artifact equals `Task.reference`, except for white space around it; without a reference it is
 unknown."""
+
+
+def _is_changed(artifact: Artifact, context: EvaluationContext) -> Answer:
+    mark = "read as " + hashlib.sha256(plain(artifact.text).encode("utf-8", "surrogatepass")).hexdigest()
+    # Only the last: the rounds find older versions.
+    last = context.prior_verdicts[-1].criteria if context.prior_verdicts else ()
+    if any(result.reason == mark for result in last):
+        return Answer(level=False, reason="it is the last attempt again: nothing a reader would notice has changed")
+    return Answer(level=True, reason=mark)
+
+
+changed = NamedCheck("changed", _is_changed, in_place=False, wants_context=True)
+"""Check that a revision differs from the attempt before it in more than case, white space and the form of punctuation.
+The context does not contain the last attempt's text. So the check leaves a digest of the text as the reason of its
+result, and compares it with the one in the verdict before; nothing is kept anywhere else.
+"""
 
 
 def _words(text: str) -> int:

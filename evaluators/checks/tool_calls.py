@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import thaw
+from kairo_team.budget import check_count
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.transcripts import calls_of, hand_overs, is_kept, named
@@ -200,5 +201,4 @@ def _on_transcript(shown: str, check: Callable[[Sequence[Message]], CheckAnswer]
 def _check(tool: str, name: str, number: int, least: int) -> None:
     if not isinstance(tool, str) or not tool.strip():
         raise ValueError(f"a check of tool calls takes a tool's name, not {tool!r}")
-    if type(number) is not int or number < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, not {number!r}")
+    check_count(name, number, least)

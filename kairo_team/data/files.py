@@ -257,12 +257,10 @@ class _Json:
     def _value(self, at: int, place: Place) -> tuple[Any, int]:
         self.lines.setdefault(place, self._line(at))
         opening = self._text[at : at + 1]  # a slice is empty at the end, an index would raise
-        if opening in ("{", "[") and len(place) >= DEEPEST:
-            raise self._wrong(f"it is nested more than {DEEPEST} deep", at)
-        if opening == "{":
-            return self._mapping(at + 1, place)
-        if opening == "[":
-            return self._list(at + 1, place)
+        if opening in ("{", "["):
+            if len(place) >= DEEPEST:
+                raise self._wrong(f"it is nested more than {DEEPEST} deep", at)
+            return self._items(at + 1, place, "}" if opening == "{" else "]")
         try:
             return self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
@@ -270,32 +268,23 @@ class _Json:
         except ValueError as error:
             raise self._wrong(str(error), at) from None
 
-    def _list(self, at: int, place: Place) -> tuple[Any, int]:
-        values: list[Any] = []
+    def _items(self, at: int, place: Place, closing: str) -> tuple[Any, int]:
+        """Return the list or mapping that `closing` ends, and where it ends; the keys of a list are its indices."""
+        values: dict[int | str, Any] = {}
         at = self._next(at)
-        if self._text[at : at + 1] == "]":
-            return values, at + 1
-        while True:
-            value, at = self._value(self._next(at), (*place, len(values)))
-            values.append(value)
-            at, ended = self._after(at, "]")
-            if ended:
-                return values, at
-
-    def _mapping(self, at: int, place: Place) -> tuple[Any, int]:
-        values: dict[str, Any] = {}
-        at = self._next(at)
-        if self._text[at : at + 1] == "}":
-            return values, at + 1
-        while True:
-            key, at = self._key(self._next(at), values)
-            self.lines[*place, key] = self._line(at)
+        ended = self._text[at : at + 1] == closing
+        if ended:
+            at += 1
+        while not ended:
+            key: int | str = len(values)
+            if closing == "}":
+                key, at = self._key(self._next(at), values)
+                self.lines[*place, key] = self._line(at)
             values[key], at = self._value(self._next(at), (*place, key))
-            at, ended = self._after(at, "}")
-            if ended:
-                return values, at
+            at, ended = self._after(at, closing)
+        return (values if closing == "}" else [*values.values()]), at
 
-    def _key(self, at: int, values: dict[str, Any]) -> tuple[str, int]:
+    def _key(self, at: int, values: dict[int | str, Any]) -> tuple[str, int]:
         if self._text[at : at + 1] != '"':
             raise self._wrong("it is not JSON: expected a key in double quotes", at)
         try:

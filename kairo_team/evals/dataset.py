@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -91,10 +91,11 @@ class Dataset:
         path = Path(path)
         if path.suffix.lower() not in (".jsonl", ".json", ".toml", *_YAML):
             raise ValueError(f"{path}: a dataset is read from .jsonl, .json or .yaml, not {path.suffix!r}")
-        document = None if path.suffix == ".jsonl" else read_document(path)
+        document = None if path.suffix.lower() == ".jsonl" else read_data(path, largest=_LARGEST).value
         try:
             if document is None:
-                return cls(read_cases(path.read_text(encoding="utf-8")), path.stem)
+                text = path.read_text(encoding="utf-8")
+                return cls(read_lines(text, '{"input": "Explain tides."}', _read_case), path.stem)
             return from_pydantic_evals(document, path.stem, with_rubric=with_rubric)
         except UnicodeDecodeError:
             raise ValueError(f"{path}: it is not UTF-8 text") from None
@@ -104,18 +105,19 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Write a file that `load` reads: JSON Lines for a name that ends so, else a dataset of pydantic-evals.
 
-        Raises `ValueError` if a rubric has criteria that the file cannot hold.
+        Raises `ValueError` for a criterion, or a `goal` in a context, that the file cannot hold.
         """
         path = Path(path)
-        if path.suffix == ".jsonl":
-            path.write_text(write_lines(self), encoding="utf-8", newline="\n")  # the same bytes on every system
+        suffix = path.suffix.lower()
+        if suffix == ".jsonl":
+            text = _written_lines(self)
         else:
-            path.write_text(write_document(to_pydantic_evals(self), path), encoding="utf-8", newline="\n")
-
-
-def read_cases(text: str) -> list[Case]:
-    """Read JSON Lines; blank lines are left out. `ValueError` names the first lines that cannot be read."""
-    return read_lines(text, '{"input": "Explain tides."}', _read_case)
+            document = to_pydantic_evals(self)
+            if suffix not in (".json", *_YAML):
+                raise ValueError(f"{path}: a dataset is written to .jsonl, .json or .yaml, not {path.suffix!r}")
+            # JSON is valid YAML, so this needs no YAML library.
+            text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+        path.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
 
 
 def _read_case(given: dict[str, Any], number: int) -> Case:
@@ -130,16 +132,15 @@ def _read_case(given: dict[str, Any], number: int) -> Case:
     return Case(**fields)
 
 
-def write_lines(dataset: Dataset) -> str:
-    """Write cases as JSON Lines; `ValueError` for a rubric, which a line cannot hold."""
+def _written_lines(dataset: Dataset) -> str:
     if dataset.rubric is not None or any(one.rubric is not None for one in dataset.cases):
         raise ValueError("JSON Lines cannot hold a rubric: write the dataset to a .json or .yaml file")
-    return "".join(f"{json.dumps(_as_line(one), ensure_ascii=False)}\n" for one in dataset.cases)
-
-
-def _as_line(case: Case) -> dict[str, Any]:
-    given = {name: thaw(getattr(case, name)) for name in _LINE}
-    return {name: one for name, one in given.items() if name in ("id", "input") or one not in (None, {})}
+    lines: list[str] = []
+    for case in dataset.cases:
+        given = {name: thaw(getattr(case, name)) for name in _LINE}
+        kept = {name: one for name, one in given.items() if name in ("id", "input") or one not in (None, {})}
+        lines.append(f"{json.dumps(kept, ensure_ascii=False)}\n")
+    return "".join(lines)
 
 
 def id_of(name: str, taken: Collection[str] = ()) -> str:
@@ -157,19 +158,6 @@ _DATASET: Final = ("$schema", "name", "cases", "evaluators", "report_evaluators"
 _LARGEST: Final = 50_000_000
 """Most characters of a dataset."""
 _YAML: Final = (".yaml", ".yml")
-
-
-def read_document(path: Path) -> Any:
-    """Return the content of a JSON or YAML file; `ValueError` with the line if it cannot be read."""
-    return read_data(path, largest=_LARGEST).value
-
-
-def write_document(document: Any, path: Path) -> str:
-    """Return a document as text for the suffix of a path."""
-    if path.suffix not in (".json", *_YAML):
-        raise ValueError(f"{path}: a dataset is written to .jsonl, .json or .yaml, not {path.suffix!r}")
-    # JSON is valid YAML, so this needs no YAML library.
-    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
 def from_pydantic_evals(document: Any, name: str = "dataset", *, with_rubric: bool = True) -> Dataset:
@@ -245,14 +233,14 @@ def _rubric(who: str, specs: Any) -> Rubric | None:
     criteria: dict[str, Criterion] = {}
     for spec in specs:
         name, given = _parts(who, spec)
-        if name not in _READERS:
+        if name not in _FIRST:
             raise ValueError(
-                f"{who}: the evaluator {name!r:.80} has no criterion like it; {known(_READERS)} have one: leave it out "
+                f"{who}: the evaluator {name!r:.80} has no criterion like it; {known(_FIRST)} have one: leave it out "
                 "of the file, or replace all evaluators with your own rubric"
             )
-        first, read = _READERS[name]
-        values = cast("dict[str, Any]", given) if isinstance(given, dict) else {} if given is None else {first: given}
-        made = read(who, id_of(_called(values) or name, criteria), values)
+        single = {} if given is None else {_FIRST[name]: given}
+        values = cast("dict[str, Any]", given) if isinstance(given, dict) else single
+        made = _criterion(who, name, id_of(_called(values) or name, criteria), values)
         criteria[made.id] = made
     return Rubric(list(criteria.values()))
 
@@ -275,17 +263,29 @@ def _called(values: Mapping[str, Any]) -> str:
     return str(named.get("evaluation_name") or "")
 
 
-def _expected(_who: str, name: str, _values: Mapping[str, Any]) -> Criterion:
-    return Criterion(name, "it equals the expected output", checks.equals_reference, reference=True)
+_FIRST: Final = {
+    "EqualsExpected": "evaluation_name",
+    "Equals": "value",
+    "Contains": "value",
+    "LLMJudge": "rubric",
+}
+"""The evaluators that become a criterion, each with its first field."""
 
 
-def _equals(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
-    value = _value(who, "Equals", values)
-    return Criterion(name, f"it is {value!r:.200}", checks.equals(value))
-
-
-def _contains(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
-    value = _value(who, "Contains", values)
+def _criterion(who: str, evaluator: str, name: str, values: Mapping[str, Any]) -> Criterion:
+    """Make the criterion of an evaluator; `_spec` does the opposite."""
+    if evaluator == "EqualsExpected":
+        return Criterion(name, "it equals the expected output", checks.equals_reference, reference=True)
+    if evaluator == "LLMJudge":
+        asked: Any = values.get("rubric")
+        if not isinstance(asked, str) or not asked.strip():
+            raise ValueError(f"{who}: LLMJudge has a rubric that is a text, not {asked!r:.60}")
+        return Criterion(name, asked, by="judge", reference=bool(values.get("include_expected_output", False)))
+    if "value" not in values:
+        raise ValueError(f"{who}: {evaluator} has a value")
+    value = _text(values["value"])
+    if evaluator == "Equals":
+        return Criterion(name, f"it is {value!r:.200}", checks.equals(value))
     if values.get("case_sensitive", True):
         check: Check = checks.regex(re.escape(value), f"the text lacks {value!r:.200}")  # `contains` ignores case
     else:
@@ -293,57 +293,42 @@ def _contains(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
     return Criterion(name, f"it contains {value!r:.200}", check)
 
 
-def _judged(who: str, name: str, values: Mapping[str, Any]) -> Criterion:
-    text: Any = values.get("rubric")
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{who}: LLMJudge has a rubric that is a text, not {text!r:.60}")
-    return Criterion(name, text, by="judge", reference=bool(values.get("include_expected_output", False)))
-
-
-def _value(who: str, name: str, values: Mapping[str, Any]) -> str:
-    if "value" not in values:
-        raise ValueError(f"{who}: {name} has a value")
-    return _text(values["value"])
-
-
-_READERS: Final[Mapping[str, tuple[str, Callable[[str, str, Mapping[str, Any]], Criterion]]]] = {
-    "EqualsExpected": ("evaluation_name", _expected),
-    "Equals": ("value", _equals),
-    "Contains": ("value", _contains),
-    "LLMJudge": ("rubric", _judged),
-}
-"""The first field of each evaluator, by name, and the function that makes a criterion."""
-
-
 # ---------------------------------------------------------------- writing
+
+
+_NO_EVALUATOR: Final = "pydantic-evals has no evaluator like criterion {!r}: write the cases as .jsonl"
 
 
 def to_pydantic_evals(dataset: Dataset) -> dict[str, Any]:
     """Return a dataset as pydantic-evals reads it; `ValueError` for a criterion without an equivalent evaluator."""
-    document: dict[str, Any] = {"name": dataset.name, "cases": [_written_case(one) for one in dataset.cases]}
+    cases: list[dict[str, Any]] = []
+    for case in dataset.cases:
+        context = thaw(case.context)
+        if "goal" in context:
+            raise ValueError(
+                f"case {case.id!r}: its context has a 'goal', which in a dataset of pydantic-evals is the input: write "
+                "the cases as .jsonl"
+            )
+        made: dict[str, Any] = {"name": case.id, "inputs": {"goal": case.input, **context} if context else case.input}
+        if case.metadata:
+            made["metadata"] = thaw(case.metadata)
+        if case.reference is not None:
+            made["expected_output"] = case.reference
+        if case.rubric is not None:
+            made["evaluators"] = [_spec(one) for one in case.rubric.criteria]
+        cases.append(made)
+    document: dict[str, Any] = {"name": dataset.name, "cases": cases}
     if dataset.rubric is not None:
-        document["evaluators"] = _written(dataset.rubric.criteria)
+        document["evaluators"] = [_spec(one) for one in dataset.rubric.criteria]
     return document
 
 
-def _written_case(case: Case) -> dict[str, Any]:
-    context = thaw(case.context)
-    made: dict[str, Any] = {"name": case.id, "inputs": {"goal": case.input, **context} if context else case.input}
-    if case.metadata:
-        made["metadata"] = thaw(case.metadata)
-    if case.reference is not None:
-        made["expected_output"] = case.reference
-    if case.rubric is not None:
-        made["evaluators"] = _written(case.rubric.criteria)
-    return made
-
-
-def _written(criteria: Iterable[Criterion]) -> list[Any]:
-    return [_spec(one) for one in criteria]
-
-
 def _spec(criterion: Criterion) -> Any:
-    if criterion.by == "judge" and criterion.levels == ("not met", "met") and not criterion.examples:
+    how: dict[str, Any] = {"by": criterion.by, "weight": criterion.weight, "version": criterion.version}
+    usual = Criterion(criterion.id, criterion.text, criterion.check, reference=criterion.reference, **how)
+    if criterion != usual:  # an evaluator has no levels, kinds or scopes
+        raise ValueError(_NO_EVALUATOR.format(criterion.id))
+    if criterion.by == "judge":
         asked = {"rubric": criterion.text, "include_expected_output": criterion.reference}
         return {"LLMJudge": {**asked, "assertion": {"evaluation_name": criterion.id, "include_reason": True}}}
     named: dict[str, Any] = {"evaluation_name": criterion.id}
@@ -355,15 +340,13 @@ def _spec(criterion: Criterion) -> Any:
             return {"Equals": {"value": made.arguments["text"], **named}}
         case "contains" if len(made.arguments["phrases"]) == 1:
             return {"Contains": {"value": made.arguments["phrases"][0], "case_sensitive": False, **named}}
-        case "regex" if (plain := _unescaped(made.arguments["pattern"])) is not None:
+        case "regex" if (plain := _text_matched(made.arguments["pattern"])) is not None:
             return {"Contains": {"value": plain, **named}}
         case _:
-            raise ValueError(
-                f"pydantic-evals has no evaluator like criterion {criterion.id!r}: write the cases as .jsonl"
-            )
+            raise ValueError(_NO_EVALUATOR.format(criterion.id))
 
 
-def _unescaped(pattern: str) -> str | None:
+def _text_matched(pattern: str) -> str | None:
     """Return the only text that a pattern matches; None for a pattern that is more than an escaped text."""
     plain = re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
     # Escaped again and compared, because unescaping accepts any pattern.

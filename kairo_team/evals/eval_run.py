@@ -227,6 +227,7 @@ class EvalJob:
             for number in range(1, self.repeat + 1)
         ]
         judge = self.coordinator.judge
+        rubrics = {name: criteria_digest(one) for name, one in self.team.evaluators.items()}
         return EvalResult(
             self.dataset.name,
             tuple(trials),
@@ -234,7 +235,7 @@ class EvalJob:
             ended.run_id if self.recorded else "",
             self.subject,
             self.dataset.digest,
-            self._rubric_digest(),
+            None if None in rubrics.values() else digest_of(sorted(rubrics.items())),
             "" if judge is None else _name_of(judge),
             self._lacking(trials, ended),
         )
@@ -251,10 +252,6 @@ class EvalJob:
         share = self.request.config.budget_policy.evaluate
         may = f"reviews may use {share * 100:g} % of the budget: allow more, or fewer trials"
         return f"{len(unpaid):,} of {len(trials):,} trials were not judged: {unpaid[0].why}; {may}"
-
-    def _rubric_digest(self) -> str | None:
-        digests = {name: criteria_digest(one) for name, one in self.team.evaluators.items()}
-        return None if None in digests.values() else digest_of(sorted(digests.items()))
 
 
 def _evaluators(dataset: Dataset, rubric: Any) -> Mapping[str, Any]:
@@ -360,8 +357,10 @@ class _Subject(TeamAgent):
         Raises the error of a budget around the run: then the eval had too little, and the team made no mistake.
         """
         short = result.exception
-        if isinstance(short, HaltError | InsufficientBudget) and _is_around(short.path, result):
-            raise short
+        if isinstance(short, HaltError | InsufficientBudget):
+            inside = "" if result.budget is None else result.budget.path
+            if short.path not in ("", inside) and not short.path.startswith(f"{inside}/"):
+                raise short
         transcript = self._transcripts.pop(result.run_id, ())
         return replace(super().output_of(result), transcript=transcript)
 
@@ -371,12 +370,6 @@ class _Subject(TeamAgent):
         assert not isinstance(assignment, str), "a trial has an assignment"
         # Instead of the inputs of `TeamAgent`, which would show the goal of the eval.
         return replace(request, context=assignment.task.inputs)
-
-
-def _is_around(path: str, result: TeamResult) -> bool:
-    """Return whether the governor at this path of the budget tree is outside a run."""
-    inside = "" if result.budget is None else result.budget.path
-    return path not in ("", inside) and not path.startswith(f"{inside}/")
 
 
 @dataclass(frozen=True)

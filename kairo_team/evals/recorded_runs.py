@@ -101,11 +101,8 @@ class RejudgedRuns:
     @property
     def _decided(self) -> list[tuple[PastRun, bool]]:
         """The runs that passed or failed, and whether they passed."""
-        return [(run, trial.outcome == "pass") for run, trial in self._pairs if trial.outcome in ("pass", "fail")]
-
-    @property
-    def _pairs(self) -> list[tuple[PastRun, Trial]]:
-        return list(zip(self.runs, self.result.trials, strict=True))
+        pairs = zip(self.runs, self.result.trials, strict=True)
+        return [(run, trial.outcome == "pass") for run, trial in pairs if trial.outcome in ("pass", "fail")]
 
     @property
     def agreement(self) -> Proportion:
@@ -262,12 +259,15 @@ class RunsJob:
     """The review of finished runs as an eval, whose team returns what the runs returned."""
 
     inner: EvalJob
-    drawn: _Drawn
+    runs: tuple[PastRun, ...]
+    """Earliest first."""
+    skipped: Mapping[str, int]
+    not_drawn: int
     seed: int
 
     def result(self, ended: TeamResult) -> RejudgedRuns:
         """Return what was found, once the eval has ended."""
-        drawn, found = self.drawn, self.inner.result(ended)
+        found = self.inner.result(ended)
         trials = tuple(map(_as_judged, found.trials))
         lacking = [one for one in trials if one.outcome == "not run"]
         why = (
@@ -275,8 +275,8 @@ class RunsJob:
             if lacking
             else None
         )
-        runs = tuple(one.run for one in drawn.works)
-        return RejudgedRuns(replace(found, trials=trials, error=why), runs, drawn.skipped, drawn.left, self.seed)
+        judged = replace(found, trials=trials, error=why)
+        return RejudgedRuns(judged, self.runs, self.skipped, self.not_drawn, self.seed)
 
 
 def prepare_runs_eval(
@@ -302,10 +302,10 @@ def prepare_runs_eval(
         raise ValueError(f"judge_runs: seed must be a whole number, not {seed!r:.80}")
     if since is not None and (type(since) not in (int, float) or not 0 <= since < math.inf):
         raise ValueError(f"judge_runs: since must be a number of seconds from 0, not {since!r:.80}")
-    drawn = _draw(journal, team, since, sample, seed)
-    dataset = Dataset([Case(one.run.run_id, one.goal, one.context) for one in drawn.works], f"runs of {team}"[:80])
-    replay = _Replay({f"{one.run.run_id}.1": one for one in drawn.works})
-    files = {f"{one.run.run_id}.1": one.files for one in drawn.works}
+    works, skipped, not_drawn = _draw(journal, team, since, sample, seed)
+    dataset = Dataset([Case(one.run.run_id, one.goal, one.context) for one in works], f"runs of {team}"[:80])
+    replay = _Replay({f"{one.run.run_id}.1": one for one in works})
+    files = {f"{one.run.run_id}.1": one.files for one in works}
     inner = job_of(
         replay,
         team,
@@ -317,7 +317,7 @@ def prepare_runs_eval(
         files=files,
         policy=_FOR_JUDGES,
     )
-    return RunsJob(inner, drawn, seed)
+    return RunsJob(inner, tuple(one.run for one in works), skipped, not_drawn, seed)
 
 
 def _as_judged(trial: Trial) -> Trial:
@@ -352,15 +352,10 @@ class _Work:
     transcript: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    works: Sequence[_Work]
-    """Earliest first."""
-    skipped: Mapping[str, int]
-    left: int
-
-
-def _draw(journal: SqlJournal, team: str, since: float | None, sample: int | None, seed: int) -> _Drawn:
+def _draw(
+    journal: SqlJournal, team: str, since: float | None, sample: int | None, seed: int
+) -> tuple[list[_Work], Mapping[str, int], int]:
+    """Return the works of the runs that are drawn, how many were skipped by reason, and how many were not looked at."""
     recorded = journal.runs()
     earliest = None if since is None else time.time() - since
     reasons = [_reason(run, team, earliest) for run in recorded]
@@ -381,7 +376,7 @@ def _draw(journal: SqlJournal, team: str, since: float | None, sample: int | Non
     if not works:
         raise ValueError(_nothing(recorded, team, skipped))
     works.sort(key=lambda one: (one.run.started_at, one.run.run_id))
-    return _Drawn(works, dict(skipped), len(chosen) - looked)
+    return works, dict(skipped), len(chosen) - looked
 
 
 def _nothing(recorded: Sequence[RecordedRun], team: str, skipped: Mapping[str, int]) -> str:

@@ -12,8 +12,13 @@ from kairo_team.testing.clocks import (
 from kairo_team.testing.record_replay import RecordReplayModel
 from kairo_team.testing.recorder import EventRecorder
 from kairo_team.testing.scripted import FunctionModel, ScriptedAgent, ScriptedModel
-from kairo_team.testing.scripted_judge import AskedQuestion, AskedStatement, ScriptedJudge, read_question
-from kairo_team.testing.scripted_pairs import ScriptedPairJudge
+from kairo_team.testing.scripted_judge import (
+    AskedQuestion,
+    AskedStatement,
+    ScriptedJudge,
+    ScriptedPairJudge,
+    read_question,
+)
 
 __all__ = [
     "AskedQuestion",

@@ -64,20 +64,17 @@ class EventRecorder:
         only tasks that had ended have a terminal event.
         """
         by_run = sorted(self.events, key=lambda event: event.run_id)  # stable: order within a run is kept
-        for run_id, events in groupby(by_run, key=lambda event: event.run_id):
-            _check_run(run_id, list(events))
+        for run_id, of_run in groupby(by_run, key=lambda event: event.run_id):
+            where, events = f"run {run_id!r}", list(of_run)
+            assert [event.seq for event in events] == list(range(1, len(events) + 1)), f"{where}: numbers with gaps"
+            starts = [place for place, event in enumerate(events) if isinstance(event, TeamStarted | TeamResumed)]
+            assert starts[:1] == [0], f"{where}: began with {events[0]!r}"
+            for number, (start, end) in enumerate(pairwise([*starts, len(events)]), 1):
+                is_last = end == len(events)
+                _check_session(f"{where}, session {number}", events[start:end], first=number == 1, last=is_last)
 
     def __repr__(self) -> str:
         return f"EventRecorder({len(self.events)} events)"
-
-
-def _check_run(run_id: str, events: list[Event]) -> None:
-    where = f"run {run_id!r}"
-    assert [event.seq for event in events] == list(range(1, len(events) + 1)), f"{where}: numbers with gaps"
-    starts = [place for place, event in enumerate(events) if isinstance(event, TeamStarted | TeamResumed)]
-    assert starts[:1] == [0], f"{where}: began with {events[0]!r}"
-    for number, (start, end) in enumerate(pairwise([*starts, len(events)])):
-        _check_session(f"{where}, session {number + 1}", events[start:end], first=number == 0, last=end == len(events))
 
 
 def _check_session(where: str, events: list[Event], *, first: bool, last: bool) -> None:

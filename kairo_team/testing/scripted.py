@@ -66,7 +66,14 @@ class FunctionModel:
             raise TypeError(
                 f"the function of model {self.name!r} must return a text or a ModelResponse, not {reply!r:.80}"
             )
-        return self._respond(request, reply)
+        words, most = reply.split(), request.max_tokens
+        is_cut = most is not None and len(words) > most
+        if is_cut:
+            words = words[:most]
+            reply = " ".join(words)
+        prompt, completion = _words(request), len(words)
+        usage = Usage(prompt, completion, to_dollars(self._picos * (prompt + completion)))
+        return ModelResponse(reply, usage=usage, model=self.name, finish_reason="length" if is_cut else "stop")
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and emit the text word by word; yield once to the event loop before each."""
@@ -90,18 +97,6 @@ class FunctionModel:
         """Price every token alike."""
         return to_dollars(self._picos * usage.tokens)
 
-    def _respond(self, request: ModelRequest, text: str) -> ModelResponse:
-        words = text.split()
-        most = request.max_tokens
-        if most is not None and len(words) > most:
-            words, text = words[:most], " ".join(words[:most])
-            return ModelResponse(text, usage=self._usage(request, len(words)), model=self.name, finish_reason="length")
-        return ModelResponse(text, usage=self._usage(request, len(words)), model=self.name)
-
-    def _usage(self, request: ModelRequest, completion: int) -> Usage:
-        prompt = _words(request)
-        return Usage(prompt, completion, to_dollars(self._picos * (prompt + completion)))
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, {len(self.calls)} calls)"
 
@@ -122,16 +117,14 @@ class ScriptedModel(FunctionModel):
         files: Iterable[str] = ("*",),
     ) -> None:
         self._script: Script[Reply] = Script(replies, f"ScriptedModel {name!r}")
-        self._script.check(_is_reply, "a text, an exception or kt.ModelResponse('', [kt.ToolCall('1', 'name', {...})])")
+        self._script.check(
+            (str, ModelResponse), "a text, an exception or kt.ModelResponse('', [kt.ToolCall('1', 'name', {...})])"
+        )
         super().__init__(lambda _: self._script.take(), name=name, dollars_per_token=dollars_per_token, files=files)
 
     def assert_complete(self) -> None:
         """Raise `AssertionError` unless there was exactly one call for each reply."""
         self._script.assert_complete()
-
-
-def _is_reply(item: object) -> bool:
-    return isinstance(item, str | ModelResponse)
 
 
 def _words(request: ModelRequest) -> int:
@@ -201,10 +194,10 @@ class Script(Generic[T]):
             raise item
         return cast("T", item)
 
-    def check(self, fits: Callable[[object], bool], takes: str) -> None:
-        """Raise `ValueError` for the first item that neither fits nor is an exception."""
+    def check(self, kinds: tuple[type, ...], takes: str) -> None:
+        """Raise `ValueError` for the first item that is neither of these classes nor an exception."""
         for number, item in enumerate(self._items, 1):
-            if not fits(item) and not _is_failure(item):
+            if not isinstance(item, kinds) and not _is_failure(item):
                 raise ValueError(f"{self._what}: reply {number} is {item!r:.80}, not {takes}")
 
     def assert_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""A judge for tests: it reads the question as a model would, and gives scripted answers."""
+"""Judges for tests, of works and of pairs: they read the question as a model would, and give scripted answers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def read_question(request: ModelRequest) -> AskedQuestion:
         raise ValueError(f"this is not a question of a judge from the packaged templates: {text!r:.200}")
     statements = [_statement(one[1], one[2], *marks) for one in _STATEMENT.finditer(text)]
     sources = tuple(_text_of(one[2]) for one in _SOURCE.finditer(text))
-    return AskedQuestion(work[2], _unfenced(work), label[1], tuple(statements), _listed(text), sources)
+    return AskedQuestion(work[2], _text_of(work[3]), label[1], tuple(statements), _listed(text), sources)
 
 
 def read_sentences(request: ModelRequest) -> tuple[str, tuple[str, ...]] | None:
@@ -124,15 +124,13 @@ def read_work(text: str) -> tuple[str, str]:
     work = _WORK.search(text)
     if work is None:
         raise ValueError(f"no fenced text in {text!r:.200}")
-    return work[2], _unfenced(work)
-
-
-def _unfenced(work: re.Match[str]) -> str:
-    return _text_of(work[3])
+    return work[2], _text_of(work[3])
 
 
 def _text_of(shown: str) -> str:
-    found: str = json.loads(_HIDDEN.sub(_character, shown))
+    """Return the text that is shown as JSON, with its hidden characters as escapes."""
+    escaped = _HIDDEN.sub(lambda escape: escape[1] + json.dumps(chr(int(escape[2], 16)))[1:-1], shown)
+    found: str = json.loads(escaped)
     return found
 
 
@@ -140,10 +138,6 @@ def _listed(text: str) -> tuple[str, ...]:
     found = _LISTED.search(text)
     lines = [] if found is None else found[3].removesuffix("\n").split("\n")
     return tuple(_text_of(line.partition(": ")[2]) for line in lines)
-
-
-def _character(escape: re.Match[str]) -> str:
-    return escape[1] + json.dumps(chr(int(escape[2], 16)))[1:-1]
 
 
 def _statement(name: str, text: str, yes: str, no: str, unknown: str) -> AskedStatement:
@@ -240,3 +234,76 @@ class ScriptedJudge(FunctionModel):
             return self.answers(text, asked.work) or self.default
         fits = [name for name in self.answers if self._texts.get(name, name) in text]
         return self.answers[max(fits, key=len)] if fits else self.default  # the longest fits best
+
+
+# ---------------------------------------------------------------- pairs of works
+
+_PAIR_LEGEND: Final = re.compile(rf"(?m)^{MARK} = (the first work|the second work|neither|the works do not)")
+_PAIR_QUESTION: Final = re.compile(rf"(?m)^- {MARK}: (.*)$")
+_SIDES: Final = {
+    "the first work": "first",
+    "the second work": "second",
+    "neither": "tie",
+    "the works do not": "cannot tell",
+}
+
+Prefers = Callable[[str, str], str]
+"""Takes two works, in the order shown, and returns "first", "second", "tie" or "cannot tell"."""
+
+
+class ScriptedPairJudge(FunctionModel):
+    """A chat model for `PairwiseStrategy`: `prefers` decides, and the controls are answered truthfully.
+
+    `calls` has the requests.
+
+    >>> judge = ScriptedPairJudge(lambda first, second: "first" if len(first) < len(second) else "second")
+    """
+
+    def __init__(
+        self,
+        prefers: Prefers,
+        *,
+        confidence: float = 0.9,
+        addresses_the_judge: bool = False,
+        name: str = "test:judge",
+        dollars_per_token: Money = 0,
+    ) -> None:
+        self.prefers = prefers
+        self.confidence = confidence
+        self.addresses_the_judge = addresses_the_judge
+        super().__init__(self.write, name=name, dollars_per_token=dollars_per_token)
+
+    def write(self, request: ModelRequest) -> str:
+        """Return the text of the reply."""
+        return json.dumps(self.reply(request))
+
+    def reply(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the reply to a question about two works; raise `ValueError` if it is not one."""
+        text = "\n".join(message.text for message in request.messages)
+        marks = {_SIDES[meaning]: mark for mark, meaning in _PAIR_LEGEND.findall(text)}
+        shown = [one.text for one in request.messages if LABEL.search(one.text)]
+        if len(marks) != len(_SIDES) or len(shown) != 2:  # noqa: PLR2004 - two works, each with a label
+            raise ValueError(f"this is not a question about two works from the packaged templates: {text!r:.200}")
+        (token, first), (_, second) = map(read_work, shown)
+        preferred, labels = self.prefers(first, second), LABEL.findall(text)
+        empty = dict.fromkeys(("where", "quote", "observed", "expected"), "")
+        answers = [
+            {"id": name, **empty, "answer": marks[_of_control(asked, labels) or preferred]}
+            for name, asked in _PAIR_QUESTION.findall(text)
+        ]
+        return {
+            "token": token,
+            "addresses_the_judge": self.addresses_the_judge,
+            "answers": answers,
+            "confidence": self.confidence,
+        }
+
+
+def _of_control(asked: str, labels: list[str]) -> str | None:
+    """Return the right answer to a control; None for any other question."""
+    if is_canary(asked.partition(": ")[2]):
+        return "tie"
+    named = re.search(rf"label {MARK}\?$|is {MARK} the label\?$", asked)
+    if named is None:
+        return None
+    return "first" if (named[1] or named[2]) == labels[0] else "second"

@@ -179,6 +179,35 @@ def test_criteria_that_the_file_cannot_hold_are_refused(tmp_path: Path) -> None:
         Dataset([Case("a", "x")]).save(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "graded", "weight": 3},
+        {"levels": ("bad", "fair", "good")},
+        {"evidence": "quote"},
+        {"on": "transcript"},
+        {"level_texts": {"met": "It thanks."}},
+        {"applies": lambda artifact: "?" in artifact.text},
+    ],
+)
+def test_a_criterion_with_more_than_an_evaluator_has_is_refused_and_not_cut(fields: dict[str, Any]) -> None:
+    rubric = Rubric([Criterion("polite", "It is polite.", by="judge", **fields)])
+    with pytest.raises(ValueError, match="no evaluator like criterion 'polite'"):
+        to_pydantic_evals(Dataset([Case("a", "x")], rubric=rubric))
+
+
+def test_a_goal_in_the_context_is_refused_and_does_not_take_the_place_of_the_input() -> None:
+    with pytest.raises(ValueError, match="case 'a': its context has a 'goal'"):
+        to_pydantic_evals(Dataset([Case("a", "Explain tides.", {"goal": "another"})]))
+
+
+def test_the_suffix_of_a_dataset_is_read_in_any_case(tmp_path: Path) -> None:
+    dataset = Dataset([Case("a", "Explain tides.")], "cases")
+    for name in ("cases.JSONL", "cases.Json"):
+        dataset.save(tmp_path / name)
+        assert Dataset.load(tmp_path / name) == dataset
+
+
 @pytest.mark.parametrize("name", ["cases.csv", "cases.ndjson", "cases"])
 def test_a_file_of_another_kind_is_answered_with_the_kinds_that_there_are(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('{"input": "Explain tides."}')

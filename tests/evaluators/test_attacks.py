@@ -28,7 +28,7 @@ from kairo_team.evaluators.attacks.corpus import (
     ordinary,
     sentences,
 )
-from kairo_team.evaluators.attacks.trial import attack_judge
+from kairo_team.evaluators.attacks.trial import AttackReport, attack_judge
 
 SEEDS = st.integers(0, 2**32)
 RUBRIC = Rubric([Criterion("good", "it does the task", by="judge")])
@@ -112,3 +112,9 @@ async def test_a_rubric_whose_checks_decide_leaves_nothing_to_attack() -> None:
     strategy = AgentEvaluationStrategy("test:judge", Rubric([never, *RUBRIC.criteria]))
     found = await attack_judge(strategy, WEAK, attacks()[:10], models={"test:judge": ObedientJudge("selects")})
     assert (found.success.n, found.left_out, found.alone[0].outcome) == (0, 10, kt.VerdictOutcome.REVISE)
+
+
+def test_a_report_says_why_a_second_review_without_an_attack_has_no_answer() -> None:
+    silent = kt.EvaluationVerdict.review_exceeded(kt.Cause.EVALUATOR_ERROR, "the judge is down")
+    report = AttackReport([kt.EvaluationVerdict.revise("It is thin.")], [silent], [], 0, kt.Usage())
+    assert (report.no_answers, report.why_no_answer) == (1, "the judge is down")

@@ -271,6 +271,8 @@ async def test_no_text_hangs_the_checks_of_sources(says: Says, text: str) -> Non
         (lambda: checks.citations(form="{}]"), "the form needs a mark on both sides"),
         (lambda: checks.citations(form="[ ]"), "the form needs a mark on both sides"),
         (lambda: checks.citations(least=-1), "least must be a whole number >= 0"),
+        (lambda: checks.quotations(least_words="three"), "least_words must be a whole number >= 0, not 'three'"),  # type: ignore[arg-type]
+        (lambda: checks.accepted_by(len, ("ValueError",)), "errors must be classes of exceptions"),  # type: ignore[arg-type]
         (lambda: checks.command("rm -rf", None), "takes the words of a command as a list"),  # type: ignore[arg-type]
         (lambda: checks.command(["ls"], None), "the sandbox must be an async function"),  # type: ignore[arg-type]
         (lambda: checks.predicate("x"), "predicate takes a function of the artifact, not 'x'"),  # type: ignore[arg-type]
@@ -349,6 +351,7 @@ DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
         ("--- a/a.txt\n+++ b/a.txt\nnothing", "line 3: no hunk"),
         ("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file", ""),
         ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+hello", "a.txt cannot be created: it exists already"),
+        ("--- a/b.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-x\n+y", "a.txt cannot be created: it exists already"),
         ("--- a/b.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x", ""),
         ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one", "a.txt is deleted by the diff, but lines of it are left"),
         (f"{DIFF}@@ -4 +4,2 @@\n four\n+five\n", ""),

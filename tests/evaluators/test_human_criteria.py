@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kairo_team.evals import Case, Dataset, EvalResult, run_eval
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CalibratedEvaluationStrategy,
+    CascadeEvaluationStrategy,
     Criterion,
     LabelledArtifact,
     Rubric,
@@ -21,6 +23,7 @@ from kairo_team.evaluators import (
 )
 from kairo_team.testing import ScriptedJudge
 from kairo_team.views.eval_table import draw_eval
+from tests.evaluators.calibration_doubles import Told, labels
 from tests.evaluators.judge_rig import reviewed
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +59,20 @@ async def test_without_a_persons_criterion_none_awaits_one() -> None:
     strategy = AgentEvaluationStrategy("test:judge", Rubric(RUBRIC.criteria[:2]))
     found = await score_judge(strategy, [*GOOD[:5], *BAD[:5]], models=judging())
     assert (found.report.awaits_person.k, found.report.awaits_person.n) == (0, 5)
+
+
+class AwaitsUnsurely(Told):
+    """All that is missing is a person's approval, and its judge does not say how sure it is."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        verdict = kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "the editor signs it")
+        return replace(verdict, usage=kt.Usage(prompt_tokens=7))
+
+
+async def test_a_decision_does_not_await_the_person_of_an_earlier_stage_that_decided_nothing() -> None:
+    cascade = CascadeEvaluationStrategy([AwaitsUnsurely(), Told()])
+    found = await score_judge(cascade, labels((6, "pass 0.9", True)))
+    assert (found.report.awaits_person.k, found.report.awaits_person.n) == (0, 6)
 
 
 async def test_it_is_calibrated_and_a_person_still_decides_in_a_run() -> None:

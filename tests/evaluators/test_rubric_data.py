@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def test_data_says_what_python_says() -> None:
 def test_a_rubric_is_written_as_the_data_it_was_made_of() -> None:
     assert IN_PYTHON.to_data()["criteria"][2:] == TIDES["criteria"][2:]
     assert Rubric.from_data(json.loads(json.dumps(IN_PYTHON.to_data()))).digest == IN_PYTHON.digest
+
+
+@pytest.mark.parametrize("weight", [10**400, Fraction(10**400), Decimal("1e400")], ids=lambda one: type(one).__name__)
+def test_a_weight_beyond_floats_is_refused_by_its_criterion_when_it_is_written(weight: Any) -> None:
+    rubric = Rubric([Criterion("huge", "it counts", checks.json_valid, kind="graded", weight=weight)])
+    with pytest.raises(ValueError, match=r"^criterion 'huge': its weight, .* cannot be written as a JSON number$"):
+        rubric.to_data()
 
 
 def test_what_data_cannot_say_is_listed_when_a_rubric_is_written() -> None:

@@ -226,6 +226,8 @@ def graded(*weights: int | str) -> tuple[Item, ...]:
         (1e-7, Fraction(1, 10**7)),
         (3, Fraction(3)),
         (Decimal("0.3"), Fraction(3, 10)),
+        pytest.param(10**400, Fraction(10**400), id="a whole number beyond floats"),
+        pytest.param(Decimal("1e400"), Fraction(10**400), id="an amount beyond floats"),
     ],
 )
 def test_a_number_counts_as_it_is_written(number: float | Decimal, fraction: Fraction) -> None:

@@ -29,8 +29,7 @@ from kairo_team.evaluators import (
 )
 from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.judge_question import WORDINGS
-from kairo_team.evaluators.judge_reply import Judgement
-from kairo_team.evaluators.votes import are_decided, counted, is_decided, leading, share
+from kairo_team.evaluators.judge_reply import Judgement, are_decided, counted, is_decided, leading, share
 from kairo_team.testing import MemoryJournal, ScriptedJudge, ScriptedModel, ScriptedPairJudge, read_question
 from tests.evaluators.judge_rig import reviewed
 from tests.evaluators.test_judge_question import LEVELS, TEXT, gate, verdict_of

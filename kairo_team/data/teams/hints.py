@@ -63,23 +63,19 @@ _IMPORT_SCHEMA: Final[Schema] = {
     "pattern": f"^{IMPORT.pattern}$",
     "description": "module:name, code of your own. Data that is not trusted may not name any.",
 }
+_STARTS_A_PROGRAM: Final = "starts a program, {}: that is for trusted data (trusted=True)"
 _STARTS_PROGRAMS: Final = ("mcp-stdio",)
 _RUBRIC_KEYS: Final = ("criteria", "threshold", "check_timeout", "votes")
-_PLACED: Final = {"id": Argument(Json(), required=False), "phase": Argument(Json(), required=False)}
+_PLACED: Final = {name: Argument(Json(), required=False) for name in ("id", "phase", "order")}
 """Arguments of a guardrail besides its own options; see `GuardrailChain.from_config`."""
 
 
 @dataclass(frozen=True)
-class Imported(Shape):
-    """An object in your own code: `module:name`."""
+class FunctionOf(Shape):
+    """A function in your own code: `module:name`."""
 
-    what: str
+    says = "a function, written module:name"
     takes = str
-
-    @property
-    def words(self) -> str:
-        """Say what the object is, and how to write it."""
-        return f"{self.what}, written module:name"
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Import it."""
@@ -138,84 +134,68 @@ class Named(Shape):
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Find the plug-in's maker, read its arguments, and call it."""
-        if self.kind == "evaluator" and _is_rubric(value):
-            return RubricOf().read(value, place, reading)
         parts = parts_of(value)
+        is_rubric = RubricOf().fits(value) and (isinstance(value, str) or any(key in parts for key in _RUBRIC_KEYS))
+        if self.kind == "evaluator" and is_rubric:
+            return RubricOf().read(value, place, reading)
         if isinstance(value, str):
-            return self._bare(value, place, reading)
-        if isinstance(value, Mapping) and len(parts) == 1:
-            ((name, given),) = parts.items()
-            return self._called(str(name), given, place, reading)
-        return self.refuse(value, place, reading)
+            name, given = value, None
+        elif isinstance(value, Mapping) and len(parts) == 1:
+            [(key, given)] = parts.items()
+            name = str(key)
+        else:
+            return self.refuse(value, place, reading)
+        found, kind = self._find(name, place, reading), plugins.KINDS[self.kind]
+        # Of your own code that is named alone, a class is called without arguments, and an object is taken as it is.
+        is_made = isinstance(found, type) if is_import(value) else kind.is_made
+        if is_made and not isinstance(found, Missing):
+            place = place if given is None else (*place, name)
+            found = self._make(name, found, given, place, reading)
+        if isinstance(found, Missing):
+            return found
+        try:
+            kind.check(f"{kind.word} {name!r}", found)
+        except ValueError as error:
+            return reading.refuse(place, f"is refused: {error}")
+        return found
 
-    def _bare(self, name: str, place: Place, reading: Reading) -> Any:
-        if not is_import(name):
-            return self._called(name, None, place, reading)
-        found = imported(name, place, reading)
-        # A class is called without arguments, an object is taken as it is.
-        if isinstance(found, type):
-            return self._made(name, found, None, place, reading)
-        return self._checked(name, found, place, reading)
-
-    def _called(self, name: str, given: Any, place: Place, reading: Reading) -> Any:
-        make = self._maker(name, place, reading)
-        if isinstance(make, Missing):
-            return make
-        if not plugins.KINDS[self.kind].is_made:
-            return self._checked(name, make, place, reading)
-        return self._made(name, make, given, (*place, name) if given is not None else place, reading)
-
-    def _maker(self, name: str, place: Place, reading: Reading) -> Any:
+    def _find(self, name: str, place: Place, reading: Reading) -> Any:
+        """Return the plug-in, or what makes it."""
         if is_import(name):
             return imported(name, place, reading)
         if name in _STARTS_PROGRAMS and not reading.trusted:
-            return reading.refuse(place, f"starts a program, {name!r}: that is for trusted data (trusted=True)")
+            return reading.refuse(place, _STARTS_A_PROGRAM.format(repr(name)))
         try:
             return plugins.find(self.kind, name)
         except ValueError as error:
             also = _RUBRIC if self.kind == "evaluator" else ""
             return reading.refuse(place, f"is refused: {error}{also}")
 
-    def _made(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
+    def _make(self, name: str, make: Any, given: Any, place: Place, reading: Reading) -> Any:
         if not callable(make):
             return reading.refuse(place, f"gives arguments to {name!r:.80}, which is not a class or function")
         shape = options_of(self.kind, name, make)
         if given is None or isinstance(given, Mapping):
-            made = shape.read(given or {}, place, reading)
-        else:
-            made = shape.read_first(given, place, reading)
-        return self._checked(name, made, place, reading)
-
-    def _checked(self, name: str, made: Any, place: Place, reading: Reading) -> Any:
-        if isinstance(made, Missing):
-            return made
-        kind = plugins.KINDS[self.kind]
-        try:
-            kind.check(f"{kind.word} {name!r}", made)
-        except ValueError as error:
-            return reading.refuse(place, f"is refused: {error}")
-        return made
+            return shape.read(given or {}, place, reading)
+        return shape.read_first(given, place, reading)
 
     def schema(self, definitions: Definitions) -> Schema:
         """Offer the built-in names with their arguments, and allow others."""
         called = plugins.KINDS[self.kind].word.title().replace(" ", "")
         if called not in definitions:
             definitions[called] = {}  # its arguments may be such plug-ins again
-            definitions[called].update(self._own_schema(definitions))
+            names = [*plugins.KINDS[self.kind].built_in]
+            made = {name: options_of(self.kind, name, plugins.find(self.kind, name)) for name in names}
+            bare: Schema = {"anyOf": [{"enum": names}, {"type": "string"}]}
+            arguments: Schema = {
+                "type": "object",
+                "properties": {name: _with_short(one, definitions) for name, one in made.items()},
+                "minProperties": 1,
+                "maxProperties": 1,
+            }
+            rubric = [RubricOf().schema(definitions)] if self.kind == "evaluator" else []
+            definitions[called]["anyOf"] = [*rubric, bare, arguments]
         return {"$ref": f"#/$defs/{called}"}
-
-    def _own_schema(self, definitions: Definitions) -> Schema:
-        names = [*plugins.KINDS[self.kind].built_in]
-        made = {name: options_of(self.kind, name, plugins.find(self.kind, name)) for name in names}
-        bare: Schema = {"anyOf": [{"enum": names}, {"type": "string"}]}
-        arguments: Schema = {
-            "type": "object",
-            "properties": {name: _with_short(one, definitions) for name, one in made.items()},
-            "minProperties": 1,
-            "maxProperties": 1,
-        }
-        rubric = [RubricOf().schema(definitions)] if self.kind == "evaluator" else []
-        return {"anyOf": [*rubric, bare, arguments]}
 
 
 def _with_short(shape: Built, definitions: Definitions) -> Schema:
@@ -228,29 +208,18 @@ def _with_short(shape: Built, definitions: Definitions) -> Schema:
     return {"anyOf": [whole, *short]} if short else whole
 
 
-def _is_rubric(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.lower().endswith(SUFFIXES)
-    return any(key in parts_of(value) for key in _RUBRIC_KEYS)
-
-
 @cache
 def options_of(kind: str, name: str, make: Callable[..., Any]) -> Built:
     """Return the shape of a plug-in's arguments."""
     called = getattr(make, "__name__", name)
     if kind == "guardrail" and not is_import(name):
         # Made as a configuration makes it, so that `id`, `phase` and `order` mean the same in every file.
-        return Built(called, partial(_make_guardrail, name), lambda: _placed(make))
+        return Built(called, partial(_make_guardrail, name), lambda: {**arguments_of(make), **_PLACED})
     return Built(called, make, lambda: arguments_of(make))
 
 
 def _make_guardrail(guardrail_name: str, /, **given: Any) -> Any:
     return GuardrailChain.from_config([{"name": guardrail_name, **given}]).policies[0]
-
-
-def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:
-    order = {"order": Argument(Json(), required=False)}
-    return {**arguments_of(make), **_PLACED, **order}
 
 
 class ToolOf(Shape):
@@ -288,20 +257,19 @@ class RubricOf(Shape):
             for one in mistakes:
                 reading.refuse((*place, *one.path), one.says, one.key)
             return MISSING if made is None else made
-        return self._load(value, place, reading) if self.fits(value) else self.refuse(value, place, reading)
-
-    def _load(self, text: str, place: Place, reading: Reading) -> Any:
-        path = reading.path(text, place)
+        if not self.fits(value):
+            return self.refuse(value, place, reading)
+        path = reading.path(value, place)
         if isinstance(path, Missing):
             return path
         try:
-            found = read_data(Path(path))
+            found = read_data(path)
         except (ValueError, ImportError, OSError) as error:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            return reading.refuse(place, f"names {text!r:.80}, which cannot be read: {said}")
-        made, mistakes = rubric_of(Rubric, found.value, Reading(Path(path).resolve().parent, reading.trusted))
-        for one in sentences(mistakes, text, found.line_of):
-            reading.refuse(place, f"names a rubric that is wrong: {one}")
+            return reading.refuse(place, f"names {value!r:.80}, which cannot be read: {said}")
+        made, mistakes = rubric_of(Rubric, found.value, Reading(path.resolve().parent, reading.trusted))
+        for wrong in sentences(mistakes, value, found.line_of):
+            reading.refuse(place, f"names a rubric that is wrong: {wrong}")
         return MISSING if made is None else made
 
     def schema(self, definitions: Definitions) -> Schema:
@@ -375,7 +343,7 @@ def _shape_of_union(branches: Sequence[Any], name: str) -> Shape | None:
     if str in kept:  # a model is named by a string
         kept = [one for one in kept if one is not contracts.ChatModel and not _is_function(one)]
     if name in _WORDS_OF_COMMANDS:
-        return CommandWord()
+        return TrustedOnly(Plain(str), _STARTS_A_PROGRAM)
     if any(map(holds_path, kept)):  # then a text is a path too
         kept = list(dict.fromkeys(Path if one is str or is_path(one) else one for one in kept))
     if any(get_origin(one) is not None and issubclass(cast("type", get_origin(one)), Mapping)
@@ -422,7 +390,7 @@ def _shape_of_class(hint: Any) -> Shape | None:
     if hint is Any or hint is object:
         return Json()
     if _is_function(hint):
-        return Imported("a function")
+        return FunctionOf()
     if is_path(hint):
         return PathOf()
     if hint is Rubric:
@@ -435,25 +403,13 @@ def _shape_of_class(hint: Any) -> Shape | None:
     return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
 
 
-class CommandWord(Plain):
-    """A word of a command, which may be a path and is passed on as it is: for trusted data alone."""
-
-    def __init__(self) -> None:
-        super().__init__(str)
-
-    def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Return the word."""
-        if not reading.trusted:
-            return reading.refuse(place, f"starts a program, {shown(value)}: that is for trusted data (trusted=True)")
-        return super().read(value, place, reading)
-
-
 @dataclass(frozen=True)
-class Undeclared(Shape):
-    """A value that could be a path, in an option that is not declared as one: for trusted data alone."""
+class TrustedOnly(Shape):
+    """A value that only trusted data may give, such as a word of a command, which is passed on as it is."""
 
     shape: Shape
-    name: str
+    why: str
+    """Why other data may not; `{}` is the value."""
 
     @property
     def words(self) -> str:
@@ -467,7 +423,7 @@ class Undeclared(Shape):
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read it as it is."""
         if not reading.trusted:
-            return reading.refuse(place, not_declared(self.name))
+            return reading.refuse(place, self.why.format(shown(value)))
         return self.shape.read(value, place, reading)
 
     def schema(self, definitions: Definitions) -> Schema:
@@ -516,7 +472,7 @@ def arguments_of(make: Callable[..., Any]) -> Mapping[str, Argument]:
             several = parameter.kind is parameter.VAR_POSITIONAL
             if shape is not None:
                 loose = name in undeclared or is_unreadable(hints.get(name))
-                shape = Undeclared(shape, name) if loose else shape
+                shape = TrustedOnly(shape, not_declared(name)) if loose else shape
                 required = parameter.default is parameter.empty and not several
                 found[name] = Argument(ListOf(shape) if several else shape, required, several)
     return found

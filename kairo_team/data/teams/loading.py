@@ -7,11 +7,12 @@ import pathlib
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, known_call, thaw
+from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, known_call
 from kairo_team.data.files import DEEPEST, Data, parts_of, plain_copy, read_data
 from kairo_team.data.mistakes import sentences
 from kairo_team.data.reading import MISSING, Reading, keys_in
@@ -143,12 +144,11 @@ def team_schema() -> dict[str, Any]:
     >>> print(team_schema()["required"])
     ['name', 'members']
     """
-    made: dict[str, Any] = thaw(freeze_json(_schema()))  # a copy: the cached one must not change
-    return made
+    return deepcopy(_schema())  # the cached one must not change
 
 
 @cache
-def _schema() -> Mapping[str, Any]:
+def _schema() -> dict[str, Any]:
     definitions: Definitions = {}
     own: Schema = _DOCUMENT.own_schema(definitions)
     return {"$schema": _SCHEMA, "title": "A team of kairo-team", **own, "$defs": definitions}

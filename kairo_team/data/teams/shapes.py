@@ -205,7 +205,6 @@ class ListOf(Shape):
     """A list."""
 
     item: Shape
-    least: int = 0
     says = "a list"
     takes = list
 
@@ -213,15 +212,12 @@ class ListOf(Shape):
         """Read each item."""
         if not isinstance(value, list):
             return self.refuse(value, place, reading)
-        if len(parts_of(value)) < self.least:
-            return reading.refuse(place, f"must hold {self.least} at least")
         read = [self.item.read(one, (*place, step), reading) for step, one in parts_of(value).items()]
         return MISSING if MISSING in read else read
 
     def schema(self, definitions: Definitions) -> Schema:
         """Describe the items."""
-        least: Schema = {"minItems": self.least} if self.least else {}
-        return {"type": "array", "items": self.item.schema(definitions), **least}
+        return {"type": "array", "items": self.item.schema(definitions)}
 
 
 @dataclass(frozen=True)
