@@ -94,8 +94,7 @@ MODULES = {
         telemetry_content telemetry_metrics telemetry_names telemetry_spans telemetry_texts text""",
     "web_console": "access address console made_files open_questions pages run_page runtime_source serving sources "
     "streams task_tree",
-    "serve": """a2a_routes ag_ui_routes asgi asked ends guard keys mcp_http mcp_server openai_routes people posts
-        serving""",
+    "serve": """a2a_routes ag_ui_routes asgi asked ends guard mcp_server openai_routes people posts serving""",
     "data": "files mistakes reading teams",
     "data/teams": "hints loading shapes",
     "evals": "dataset eval_result eval_run recorded_runs",

@@ -212,7 +212,7 @@ def _recording(
 
 def _keys(file: Path | None) -> tuple[Mapping[str, str], bool]:
     """Return the keys, and whether they were made here; members and their programs do not see the variable."""
-    from kairo_team.serve.keys import read_keys
+    from kairo_team.serve.guard import read_keys
 
     text = os.environ.pop(KEYS, None)
     if file is not None:

@@ -19,8 +19,7 @@ httpx2 = pytest.importorskip("httpx2", reason="what the tests ask with")
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
 from kairo_team.errors import MissingExtra, Misuse  # noqa: E402
 from kairo_team.serve.asgi import ServedTeam  # noqa: E402
-from kairo_team.serve.guard import Guard  # noqa: E402
-from kairo_team.serve.keys import Keys, read_keys  # noqa: E402
+from kairo_team.serve.guard import Guard, Keys, read_keys  # noqa: E402
 from kairo_team.web_console.access import FAILURES, WINDOW, Failures  # noqa: E402
 from tests.cluster.server import die  # noqa: E402
 from tests.serve.stage import BUDGET, KEYS, LETTER, Waiting, asking, echo, talking  # noqa: E402
