@@ -57,6 +57,7 @@ _ENDED: Final = {
 }
 """States by a run's end; FAILED for others."""
 _OPEN: Final = ("WORKING", "INPUT_REQUIRED")
+_ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 _VERSION: Final = re.compile(r"(1\.\d+|0\.3)(\.\d+)?")
 
 _logger = logging.getLogger("kairo_team")
@@ -155,7 +156,9 @@ class A2a:
         except Exception as error:
             _logger.exception("a request to the served team failed")
             fault = _Fault(-32603, "INTERNAL_ERROR", f"{type(error).__name__}: {error}")
-        return _sends(_error(call_id, fault))
+        about = {"@type": _ERROR_INFO, "reason": fault.reason, "domain": "a2a-protocol.org"}
+        told = {"code": fault.code, "message": fault.sentence, "data": [about]}
+        return _sends({"jsonrpc": "2.0", "id": call_id, "error": told})
 
     def _read(self, request: Request, given: Json, call_id: str | int | None) -> Call:
         if given.get("jsonrpc") != "2.0" or call_id is None:
@@ -318,7 +321,9 @@ class TaskStream:
         while state_of(run) == "WORKING" or told < len(run.lines):
             if told < len(run.lines):
                 told += 1
-                await stream.give(self._event({"statusUpdate": self._update(told)}))
+                line = _agent_message(run, f"line-{told}", run.lines[told - 1])
+                status = {"state": "TASK_STATE_WORKING", "timestamp": _at(run), "message": line}
+                await stream.give(self._event({"statusUpdate": {**self._names(), "status": status}}))
             else:
                 await stream.news(run)
         names = self._names()
@@ -333,12 +338,6 @@ class TaskStream:
     def _names(self) -> Json:
         return {"taskId": self._run.request.run_id, "contextId": context_of(self._run)}
 
-    def _update(self, number: int) -> Json:
-        """Return the update with a line of what happened."""
-        run = self._run
-        message = _agent_message(run, f"line-{number}", run.lines[number - 1])
-        return {**self._names(), "status": {"state": "TASK_STATE_WORKING", "timestamp": _at(run), "message": message}}
-
 
 def _json(body: bytes) -> Json:
     try:
@@ -352,12 +351,6 @@ def _id_of(given: Json) -> str | int | None:
     found = given.get("id")
     # `bool` is a subclass of `int`.
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None
-
-
-def _error(call_id: str | int | None, fault: _Fault) -> Json:
-    about = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": fault.reason, "domain": "a2a-protocol.org"}
-    error = {"code": fault.code, "message": fault.sentence, "data": [about]}
-    return {"jsonrpc": "2.0", "id": call_id, "error": error}
 
 
 def _sends(envelope: Json) -> Reply:

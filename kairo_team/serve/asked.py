@@ -39,7 +39,7 @@ from kairo_team.views.plain import PlainView
 from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import HumanGate, TeamCoordinator
+    from kairo_team.contracts import TeamCoordinator
     from kairo_team.events import Event
     from kairo_team.files import File
     from kairo_team.human import HumanRequest
@@ -107,7 +107,7 @@ class AskedRun:
         self._durable = durable
         self.question_seconds = question_seconds
         self._runtime: Runtime | None = None
-        self._listeners = 0
+        self._waiters = 0
         self._comes_back = False
         self._news = anyio.Event()
         self._answered = anyio.Event()
@@ -153,12 +153,12 @@ class AskedRun:
     @contextmanager
     def listening(self) -> Generator[None]:
         """Count a caller that waits for the run: when the last one leaves, the run ends, unless it is durable."""
-        self._listeners += 1
+        self._waiters += 1
         self._comes_back = False
         try:
             yield
         finally:
-            self._listeners -= 1
+            self._waiters -= 1
             self._end_if_left()
 
     def expect_back(self) -> None:
@@ -166,7 +166,7 @@ class AskedRun:
         self._comes_back = True
 
     def _end_if_left(self) -> None:
-        if not (self._listeners or self._comes_back or self._durable or self.stays or self.ended):
+        if not (self._waiters or self._comes_back or self._durable or self.stays or self.ended):
             self.cancel(LEFT)
 
     def cancel(self, reason: str) -> None:
@@ -276,7 +276,11 @@ class Caller:
             self._runtime.store = cast("Any", base.store).charging(account_of(name))
             budget = replace(budget, tokens=None, dollars=None)  # these two are the account's
         if budget is not None:
-            self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
+            above, named = base.governor, f"key {name!r}"
+            # Inside the runtime's own governor, nothing is guaranteed to a key.
+            self._runtime.governor = (
+                Governor(budget, name=named) if above is None else above.carve(named, budget, guarantee=Budget())
+            )
         self._team = replace(rules.team, runtime=None)  # the run gets the caller's
 
     @property
@@ -426,7 +430,9 @@ class Caller:
             raise TooMany
         run = self._new(request, durable=durable, stays=stays)
         runtime = self._runtime.with_subscribers([run.take])
-        runtime.gate = self._gate(runtime, run if answers else None)
+        if runtime.gate is None:
+            # Without a caller who answers, a recorded question stays open for `kairo` or the console.
+            runtime.gate = run if answers else None if runtime.store is None else DeferGate()
         if runtime.governor is not None and not durable:
             # Set aside at once, so that a caller hears of a budget that is used up before anything begins.
             # A time limit begins with the run, not with the carving.
@@ -435,12 +441,6 @@ class Caller:
         self._start(self._work, run, runtime)
         self._runs[request.run_id] = run
         return run
-
-    def _gate(self, runtime: Runtime, run: AskedRun | None) -> HumanGate | None:
-        if runtime.gate is not None:
-            return runtime.gate
-        # Without a caller who answers, a recorded question stays open for `kairo` or the console.
-        return run or (None if runtime.store is None else DeferGate())
 
     async def _work(self, run: AskedRun, runtime: Runtime) -> None:
         try:
@@ -531,11 +531,6 @@ def _lacked(result: TeamResult, governor: Governor | None, budget: Budget) -> bo
     return any(rest is not None and asked is not None and rest < asked for rest, asked in pairs)
 
 
-def _carved(base: Governor | None, name: str, budget: Budget) -> Governor:
-    """Return the governor of a caller, inside the runtime's own if it has one; nothing is guaranteed to it there."""
-    return Governor(budget, name=name) if base is None else base.carve(name, budget, guarantee=Budget())
-
-
 class Served:
     """A team with its callers."""
 
@@ -549,7 +544,12 @@ class Served:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
         """Take requests while the block runs; its end stops the runs; runs in a journal can be resumed later."""
-        await self._open_accounts()
+        limits = self.rules.key_budget
+        store: Any = runtime_of(bind_runtime(self.rules.team)).store
+        if limits is not None and keeps_accounts(store):
+            limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
+            for name in self._names:
+                await run_in_thread(partial(_open_account, store, name, limit))
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -559,16 +559,6 @@ class Served:
                 tasks.cancel_scope.cancel()  # first: requests that arrive now are refused
         for caller in self._callers.values():
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
-
-    async def _open_accounts(self) -> None:
-        """Open each key's account, in a journal that has accounts."""
-        limits = self.rules.key_budget
-        store: Any = runtime_of(bind_runtime(self.rules.team)).store
-        if limits is None or not keeps_accounts(store):
-            return
-        limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
-        for name in self._names:
-            await run_in_thread(partial(_open_account, store, name, limit))
 
     def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:
