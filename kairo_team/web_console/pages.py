@@ -192,8 +192,7 @@ class Pages:
             raise HTTPException(404, f"Run {run_id!r} has no task {task_id!r}.")
         shown = {"form_key": self._access.form_key, "here": _run_path(run_id), **values}
         if "part" in request.query_params:
-            text = self._templates.get_template("task_part.html").render(shown)
-            return HTMLResponse(text.encode("utf-8", "replace"))
+            return self._html("task_part.html", shown)
         return self._page(request, "task.html", here=_run_path(run_id), **values)
 
     def report(self, request: Request) -> Response:
@@ -320,9 +319,7 @@ class Pages:
     async def cancel(self, request: Request) -> Response:
         """End a run for good."""
         given = await self._form(request)
-        run_id, why = given.get("run", ""), given.get("text", "").strip()
-        reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
-        await run_in_thread(self._source.cancel, run_id, reason)
+        await run_in_thread(self._source.cancel, given.get("run", ""), self._reason(request, given))
         return _back(given, "cancelled")
 
     async def cancel_runs(self, request: Request) -> Response:
@@ -331,9 +328,7 @@ class Pages:
         names = [name.removeprefix(_SELECTED) for name in given if name.startswith(_SELECTED)]
         if not names:
             raise ValueError("select the runs to cancel")
-        why = given.get("text", "").strip()
-        reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
-        refused = list[str]()
+        reason, refused = self._reason(request, given), list[str]()
         for name in names:
             try:
                 await run_in_thread(self._source.cancel, name, reason)
@@ -373,7 +368,7 @@ class Pages:
     async def cancel_task(self, request: Request) -> Response:
         """End one task of a run at work."""
         given = await self._form(request)
-        reason = f"cancelled by {self._who(request)} in the console"
+        reason = self._reason(request, given)
         await run_in_thread(lambda: self._at_work(given).cancel_task(given.get("task", ""), reason))
         return _back(given, "the task is being cancelled")
 
@@ -407,6 +402,11 @@ class Pages:
 
     # ------------------------------------------------------------------ what pages share
 
+    def _reason(self, request: Request, given: Mapping[str, str]) -> str:
+        """Return why something is cancelled: who did it, and what they wrote."""
+        why = given.get("text", "").strip()
+        return f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
+
     def _who(self, request: Request) -> str:
         return self._name(request) or "somebody"
 
@@ -430,14 +430,21 @@ class Pages:
         }
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        text = self._templates.get_template(template).render({**self._common(request), **values})
+        return self._html(template, {**self._common(request), **values}, status)
+
+    def _html(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+        text = self._templates.get_template(template).render(values)
         # A member's text may hold lone surrogates, which UTF-8 has no bytes for.
         return HTMLResponse(text.encode("utf-8", "replace"), status)
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """Show why something was not done."""
         if isinstance(error, JournalError):
-            return self._unreadable(request, error)
+            if request.url.path.endswith("/stream"):  # after any other answer, a browser would give the stream up
+                return PlainTextResponse(_RECONNECT, media_type="text/event-stream")
+            # Without a look at the runs: the journal cannot be read.
+            values = {**self._about(request), "waiting": 0, "heading": "Not done", "sentence": str(error)}
+            return self._html("refused.html", values, _AWAY)
         status = (
             error.status_code if isinstance(error, HTTPException) else 404 if isinstance(error, LookupError) else 409
         )
@@ -452,14 +459,6 @@ class Pages:
                 return self._run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
-
-    def _unreadable(self, request: Request, error: JournalError) -> Response:
-        """Show that the journal cannot be read, without reading it; have an open page connect again later."""
-        if request.url.path.endswith("/stream"):  # after any other answer, a browser would give the stream up
-            return PlainTextResponse(_RECONNECT, media_type="text/event-stream")
-        values = {**self._about(request), "waiting": 0, "heading": "Not done", "sentence": str(error)}
-        text = self._templates.get_template("refused.html").render(values)
-        return HTMLResponse(text.encode("utf-8", "replace"), _AWAY)
 
 
 def _amount(text: str) -> str:

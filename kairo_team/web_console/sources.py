@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kairo_team.cluster.coverage import coverage_of
 from kairo_team.durable.codec import outline
@@ -323,8 +323,13 @@ class JournalSource(Source):
         with self._journal.database.reading() as connection:
             sql = "SELECT id, asked_at, answered_by, answered_at FROM question WHERE decision IS NULL"
             rows = {row["id"]: row for row in connection.execute(sql)}
-        known = ((one, rows[one.id]) for one in self._journal.pending(run_id) if one.id in rows)  # others are newer
-        return [Waiting(one, _moment(row["asked_at"]), _deferral(row)) for one, row in known]
+        found: list[Waiting] = []
+        for one in self._journal.pending(run_id):
+            if one.id in rows:  # others are newer
+                row = rows[one.id]
+                deferral = Deferral(row["answered_by"], _moment(row["answered_at"])) if row["answered_at"] else None
+                found.append(Waiting(one, _moment(row["asked_at"]), deferral))
+        return found
 
     def number_open(self) -> int:
         """Return how many questions are open."""
@@ -427,7 +432,3 @@ def _unnamed(file: File) -> File:
 
 def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _deferral(row: Any) -> Deferral | None:
-    return Deferral(row["answered_by"], _moment(row["answered_at"])) if row["answered_at"] else None
