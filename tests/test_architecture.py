@@ -86,12 +86,12 @@ MODULES = {
     "coordinators": """agent_planner best_of expert_team failure_policy group_chat handoff moderators planners
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
-    "views": """agreement_svg eval_junit eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid
-        graph_frames pace
-        graph_svg journal_metrics json_lines lines live live_notebook notebook open_tasks other_journals plain progress
-        recorded_report rendered report_calls report_graph report_html report_page report_parts report_tasks
-        report_text risk_svg run_costs run_notes run_record run_story run_waits set_aside standing telemetry
-        telemetry_content telemetry_metrics telemetry_names telemetry_spans telemetry_texts text""",
+    "views": """eval_junit eval_page eval_progress eval_table graph_chart graph_frames graph_layout graph_mermaid
+        graph_svg journal_metrics json_lines judge_svg lines live live_notebook notebook open_tasks
+        other_journals plain progress recorded_report rendered report_calls report_graph report_html
+        report_page report_parts report_tasks report_text run_costs run_notes run_record run_story run_waits
+        set_aside standing telemetry telemetry_content telemetry_metrics telemetry_names telemetry_spans
+        text""",
     "web_console": "access address console made_files open_questions pages run_page runtime_source serving sources "
     "streams task_tree",
     "serve": """a2a_routes ag_ui_routes asgi asked ends guard mcp_server openai_routes people posts serving""",

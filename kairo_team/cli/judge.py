@@ -26,8 +26,7 @@ from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, score_judge
 from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
 from kairo_team.verdicts import Cause
-from kairo_team.views.agreement_svg import AgreementPanel, draw_agreement
-from kairo_team.views.risk_svg import RiskCurve, draw_risk
+from kairo_team.views.judge_svg import AgreementPanel, RiskCurve, draw_agreement, draw_risk
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.judge_report import JudgeReport

@@ -23,7 +23,7 @@ from kairo_team.events import PlannedTask
 from kairo_team.results import TeamStatus
 from kairo_team.verdicts import Cause, EvaluationVerdict
 from kairo_team.views import LiveView, PlainView, RowState, RunProgress
-from kairo_team.views.pace import Pace
+from kairo_team.views.progress import Pace
 
 PASS = EvaluationVerdict.passed(1.0)
 REVISE = EvaluationVerdict.revise("", findings=[Finding("a", observed="too short"), Finding("b", observed="no verb")])
