@@ -393,6 +393,16 @@ def test_the_bar_has_what_is_spent_held_and_free_of_tokens_and_dollars() -> None
     assert " $0.0000 held, " in dollars
 
 
+def test_a_call_that_holds_dollars_alone_holds_nothing_once_it_has_ended() -> None:
+    wall = Wall(80, budget=Budget(tokens=4_000, dollars="0.05"))
+    story = watch(wall.view)
+    story.tell(events.ModelStarted, "research", "writer", "local:m", "c", 1, "generate", 1, 0, 6 * 10**9)
+    assert "$0.0060 held" in wall.draw()[2]
+    paid = Usage(dollars=Decimal("0.0060"))
+    story.tell(events.ModelCalled, "research", "writer", "local:m", "ok", 0, paid, "c", 1)
+    assert "$0.0060 of $0.0500, $0.0000 held" in wall.draw()[2]
+
+
 @pytest.mark.parametrize(("ascii_only", "bar"), [(False, "██▒▒▚▚▚▚▚▚▚▚░░░░░░░░"), (True, "##++////////--------")])
 def test_what_is_set_aside_has_a_mark_of_its_own(bar: str, *, ascii_only: bool) -> None:
     console = Console(file=io.TextIOWrapper(io.BytesIO(), "ascii" if ascii_only else "utf-8"), width=80, height=24)
