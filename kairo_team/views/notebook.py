@@ -94,7 +94,9 @@ def show_result(result: TeamResult) -> str:
     outcomes = result.outcomes
     accepted = sum(outcome.status is TaskStatus.COMPLETED for outcome in outcomes)
     done = f"{accepted:,} of {count(len(outcomes), 'task')} accepted"
-    head = f"{_text(result.run_id)}: {_badge(result.status.value)}"
+    # On a ground of its own, the state is readable on light and dark pages.
+    look = f"background:{_GROUNDS.get(result.status.value, '#f6f0b8')};color:#16202c;padding:0 6px"
+    head = f'{_text(result.run_id)}: <b style="{look}">{_text(result.status.value)}</b>'
     lines = [f"{done}, {_text(str(result.usage))}, {seconds(result.duration)}"]
     lines += [_text(text) for text in dict.fromkeys([result.error or "", *result.warnings[:3]]) if text]
     heads = ("task", "status", "member", "attempts", "tokens", "dollars", "review", "why")
@@ -153,12 +155,6 @@ def _meter(node: BudgetNode) -> str:
     share = min(round(float(used) / float(limit) * 100), 100) if limit else 100
     bar = f"width:{share}%;height:8px;background:{_INK}"
     return f'<div style="width:120px;border:1px solid {_INK}"><div style="{bar}"></div></div>'
-
-
-def _badge(state: str) -> str:
-    """Write a state on a ground of its own, which is readable on light and dark pages."""
-    ground = _GROUNDS.get(state, "#f6f0b8")
-    return f'<b style="background:{ground};color:#16202c;padding:0 6px">{_text(state)}</b>'
 
 
 def _outcome(outcome: TaskOutcome) -> tuple[str, ...]:

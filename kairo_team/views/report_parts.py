@@ -86,7 +86,10 @@ def _own_calls(task: TaskStory) -> list[CallStory]:
 def _sums(
     given: Budget | RunStory | MemberStory | TaskStory | None, usage: Usage, calls: Iterable[CallStory], *, closed: bool
 ) -> _Sums:
-    tokens, paid = _given(given)
+    if isinstance(given, Budget):
+        tokens, paid = given.tokens, None if given.dollars is None else Decimal(given.dollars)
+    else:
+        tokens, paid = (None, None) if given is None else (given.tokens_given, given.dollars_given)
     doubtful = [call for call in calls if call.in_doubt or call.dollars_in_doubt]
     return _Sums(
         tokens,
@@ -96,14 +99,6 @@ def _sums(
         sum((call.dollars_in_doubt for call in doubtful), Decimal(0)),
         closed,
     )
-
-
-def _given(given: Budget | RunStory | MemberStory | TaskStory | None) -> tuple[int | None, Decimal | None]:
-    if given is None:
-        return None, None
-    if isinstance(given, Budget):
-        return given.tokens, None if given.dollars is None else Decimal(given.dollars)
-    return given.tokens_given, given.dollars_given
 
 
 def _row(name: str, sums: _Sums, depth: int = 0) -> dict[str, Any]:

@@ -40,11 +40,9 @@ _SAME_COLLECTION: Final = 1.0
 class Metrics:
     """The instruments, and the logger that emits events."""
 
-    def __init__(
-        self, scope: str, meter_provider: MeterProvider | None, logger_provider: LoggerProvider | None
-    ) -> None:
-        meter = metrics.get_meter(scope, meter_provider=meter_provider)
-        self._logger = get_logger(scope, logger_provider=logger_provider)
+    def __init__(self, meter_provider: MeterProvider | None, logger_provider: LoggerProvider | None) -> None:
+        meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
+        self._logger = get_logger(names.SCOPE, logger_provider=logger_provider)
         self._tokens = meter.create_histogram(
             names.TOKEN_USAGE,
             "{token}",

@@ -184,7 +184,7 @@ class Spans:
     ) -> None:
         self._with_texts = with_texts
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
-        self._metrics = Metrics(names.SCOPE, meter_provider, logger_provider)
+        self._metrics = Metrics(meter_provider, logger_provider)
         self._traces: dict[str, _Trace] = {}
         self._handlers: Mapping[type[Event], Callable[[Any, _Trace], None]] = {
             events.PlanReady: self._take_plan,
