@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -288,16 +289,16 @@ class A2a:
         return await caller.answer(run, decision)
 
 
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request of JSON-RPC."""
 
-    def __init__(self, call_id: str | int, method: str, params: Json, caller: Caller, *, old: bool) -> None:
-        """`old` is a request of A2A 0.3."""
-        self.id = call_id
-        self.method = method
-        self.params = params
-        self.caller = caller
-        self.old = old
+    id: str | int
+    method: str
+    params: Json
+    caller: Caller
+    old: bool
+    """Whether it is a request of A2A 0.3."""
 
     def envelope(self, result: Json) -> Json:
         """Return the response with a result."""

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -361,23 +361,23 @@ class Caller:
         if self.journal is None or not self._is_own(run_id) or (known is not None and not known.waits):
             return known
         try:
-            found = await run_in_thread(partial(_look_up, self.journal, run_id))
+            state, request, result, questions = await run_in_thread(partial(_look_up, self.journal, run_id))
         except RunNotFound:
             return known
         if run_id in self._runs:  # begun meanwhile
             return self._runs[run_id]
-        if found.state in ("running", "queued"):
+        if state in ("running", "queued"):
             raise Misuse(f"another server has the run {run_id}: ask that one, or wait until the run has ended")
-        if found.state == "interrupted" or (found.state == "suspended" and not found.questions):
-            run = self._begin_staying(found.request)
+        if state == "interrupted" or (state == "suspended" and not questions):
+            run = self._begin_staying(request)
             run.resumed = True
             return run
-        run = self._new(found.request, durable=True, stays=True)
-        if found.state == "suspended" and self._runtime.gate is None:
-            run.question = found.questions[0]
-        if found.state == "cancelled":
+        run = self._new(request, durable=True, stays=True)
+        if state == "suspended" and self._runtime.gate is None:
+            run.question = questions[0]
+        if state == "cancelled":
             run.cancelled = CANCELLED
-        run.end(found.result)
+        run.end(result)
         return run
 
     async def answer(self, run: AskedRun, decision: HumanDecision) -> AskedRun:
@@ -474,19 +474,12 @@ class Caller:
         return recorded_request(journal, request.run_id)
 
 
-class _Recorded(NamedTuple):
-    """A run as its journal has it."""
-
-    state: str
-    request: TeamExecutionRequest
-    result: TeamResult | None
-    questions: Sequence[HumanRequest]
-
-
-def _look_up(journal: SqlJournal, run_id: str) -> _Recorded:
+def _look_up(
+    journal: SqlJournal, run_id: str
+) -> tuple[str, TeamExecutionRequest, TeamResult | None, Sequence[HumanRequest]]:
+    """Return the state of a recorded run, its request, its result and its open questions."""
     state = journal.show(run_id).state
-    request = recorded_request(journal, run_id)
-    return _Recorded(state, request, journal.result(run_id), journal.pending(run_id))
+    return state, recorded_request(journal, run_id), journal.result(run_id), journal.pending(run_id)
 
 
 def _size(runs: Iterable[AskedRun]) -> int:

@@ -83,7 +83,9 @@ def make_server(served: Served, caller_of: Callable[[Context], str], description
             _take_answers(run, params.input_responses or {})
         else:
             try:
-                run = await caller.ask(goal, key=_key_of(context), answers=_can_ask(context))
+                named = dict(context.meta or {}).get(KEY)
+                key = named if isinstance(named, str) and named else None
+                run = await caller.ask(goal, key=key, answers=_can_ask(context))
             except TooMany:
                 return _failed("too many of your runs are under way: wait until one of them ends")
             except OtherRequest:
@@ -138,11 +140,6 @@ def _caller_of(context: Context) -> str:
     assert request is not None, "every message came in a request"
     name: str = request.scope[CALLER]
     return name
-
-
-def _key_of(context: Context) -> str | None:
-    found = dict(context.meta or {}).get(KEY)
-    return found if isinstance(found, str) and found else None
 
 
 # ---------------------------------------------------------------- one call
