@@ -99,7 +99,7 @@ MODULES = {
     "data/teams": "hints loading shapes",
     "evals": "dataset eval_result eval_run recorded_runs",
     "cli": """account_commands app budgets cluster_commands commands compare console_command databases
-        defaults demo_command demo_scenes desk eval_command exit_codes init_command interrupts job
+        defaults demo_command desk eval_command exit_codes init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources

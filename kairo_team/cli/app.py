@@ -143,16 +143,11 @@ def _refusal(error: Exception) -> Sequence[str] | None:
 def run_program(arguments: Sequence[str]) -> int:
     """Run a command as the whole of this process."""
     end = QuietEnd()
-    _tolerate_narrow_encodings()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a question mark for a character that its encoding does not have
     desk = LazyDesk()
     end.code = code = desk.close(run_command(arguments, desk))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on an interrupt ends the process without a traceback
     return code
-
-
-def _tolerate_narrow_encodings() -> None:
-    """Print a question mark for a character that the terminal's encoding does not have."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
