@@ -310,9 +310,11 @@ class Caller:
                 raise Misuse("an Idempotency-Key needs a journal, in which the run is found again: --journal runs.db")
             known = self._runs.get(request.run_id)
             earlier = known.request if known is not None else await run_in_thread(partial(self._recorded, request))
+            known = self._runs.get(request.run_id)  # perhaps begun meanwhile, by another request with the key
+            earlier = earlier if known is None else known.request
             if earlier is not None and _asked(earlier) != _asked(request):
                 raise OtherRequest
-            if (known := self._runs.get(request.run_id)) is not None:  # perhaps begun meanwhile
+            if known is not None:
                 return known
         return self._begin(request, durable=key is not None, answers=answers)
 
