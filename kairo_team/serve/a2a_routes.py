@@ -11,7 +11,9 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -214,13 +216,15 @@ class A2a:
         size = given.get("pageSize") or _USUALLY_LISTED
         if not isinstance(size, int) or not 1 <= size <= _MOST_LISTED:
             raise _invalid(f"pageSize is from 1 to {_MOST_LISTED}, not {size!r:.80}")
-        tasks = [task_of(run) for run in call.caller.staying()]
+        runs = call.caller.staying()
+        if after := given.get("statusTimestampAfter"):
+            since = _moment(a_text(after, "statusTimestampAfter"))
+            runs = [run for run in runs if run.changed >= since]
+        tasks = [task_of(run) for run in runs]
         if context := given.get("contextId"):
             tasks = [task for task in tasks if task["contextId"] == context]
         if (state := given.get("status")) not in (None, "TASK_STATE_UNSPECIFIED"):
             tasks = [task for task in tasks if task["status"]["state"] == state]
-        if after := given.get("statusTimestampAfter"):
-            tasks = [task for task in tasks if task["status"]["timestamp"] >= a_text(after, "statusTimestampAfter")]
         total = len(tasks)
         if token := given.get("pageToken"):
             # The token is the last task of the page before: a number would shift when new tasks come in front.
@@ -479,6 +483,14 @@ def artifacts_of(run: AskedRun) -> list[Json]:
             parts.append({"raw": base64.b64encode(file.data).decode(), **about})
     name = "partial result" if result.artifact is None else "result"
     return [{"artifactId": "result", "name": name, "parts": parts}] if parts else []
+
+
+def _moment(text: str) -> datetime:
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment
+    raise _invalid(f"statusTimestampAfter is a time with its offset, as in 2026-12-01T12:00:00Z, not {text!r:.80}")
 
 
 def _at(run: AskedRun) -> str:

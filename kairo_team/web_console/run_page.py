@@ -340,10 +340,13 @@ class RunPage:
         texts = list(view.writings.items())
         bad = next((one for one in view.story.tasks.values() if one.state in _NOT_ACCEPTED), None)
         known, questions = self._known(standing), open_questions(self._source, self.run_id)
+        facts = list(line_of(view.story, standing.budget))
+        if view.story.started_at is not None:
+            facts.pop()  # the time: events have only that of the last session
         return {
             "run": standing.run,
             "standing": standing,
-            "line": " · ".join(_line(view.story, standing.budget)),
+            "line": " · ".join(facts),
             "why": list(reasons(view.story, known._replace(state=standing.run.state), with_questions=False)),
             "output": known.output,
             "is_partial": known.partial,
@@ -380,11 +383,6 @@ class RunPage:
             output = None if known.output is None else cut(known.output, MOST_OUTPUT)[0]
             self._result = key, known._replace(output=output)
         return self._result[1]
-
-
-def _line(story: RunStory, limits: Budget) -> Sequence[str]:
-    """Return the facts of the first line without the time: events have only the time of the last session."""
-    return [*line_of(story, limits)][: -1 if story.started_at is not None else None]
 
 
 def _task_path(run_id: str) -> Callable[[str], str]:
