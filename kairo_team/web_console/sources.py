@@ -387,9 +387,11 @@ class JournalSource(Source):
 
     def _commands(self, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
         if run.state in ("suspended", "interrupted", GIVEN_UP):
-            return tuple(filter(None, [self.resume_hint(run)]))
-        bad = next((one.id for one in story.tasks.values() if one.state in (RowState.FAILED, RowState.SKIPPED)), None)
-        return () if bad is None else (self.fork_hint(run, bad),)
+            hint = self.resume_hint(run)
+        else:
+            bad = [one.id for one in story.tasks.values() if one.state in (RowState.FAILED, RowState.SKIPPED)]
+            hint = self.fork_hint(run, bad[0]) if bad else ""
+        return (hint,) if hint else ()
 
     def fork_hint(self, run: RecordedRun, task_id: str) -> str:
         """Return the command that does an ended run again from a task on."""
