@@ -173,7 +173,7 @@ def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
 
 
 def _common(distribution: str, package: str) -> dict[str, str]:
-    """Return names for every project: of it, and of the versions of this library for a project made today."""
+    """Return the names that every project has: its own, and the versions of this library for a project made today."""
     major, minor, *_ = re.findall(r"\d+", version_of_library()) or ["0", "1"]
     bounds, lowest = f">={major}.{minor},<{int(major) + 1}", f"{major}.{minor}.0"
     return {"name": distribution, "package": package, "bounds": bounds, "lowest": lowest}

@@ -89,7 +89,7 @@ class Completions:
             asked = self._form.read(given, "")
         except ValueError as error:
             raise Refused(str(error)) from None
-        # What a model has, and a team has not.
+        # A team has no tools, schema or settings of its own.
         if asked.request.tools:
             raise Refused("'tools' cannot be given to a team: its members have their own")
         if asked.request.output_schema is not None:

@@ -33,7 +33,7 @@ def _label(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
 _CELL: Final = 84.0
 _ROW: Final = 44.0
 _BESIDE: Final = 110.0
-"""Width of the names of levels beside a table."""
+"""Width of the names of levels at the left of a table."""
 _ABOVE: Final = 64.0
 _BELOW: Final = 84.0
 _SCALE: Final = 240.0

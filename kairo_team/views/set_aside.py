@@ -193,7 +193,7 @@ class SetAside:
 
     @property
     def held(self) -> int:
-        """Tokens that are held for calls under way, whoever pays them."""
+        """Tokens that are held for calls under way."""
         return sum(tokens for _, tokens, _ in self._holds.values())
 
     @property

@@ -342,7 +342,7 @@ class RunPage:
         known, questions = self._known(standing), open_questions(self._source, self.run_id)
         facts = list(line_of(view.story, standing.budget))
         if view.story.started_at is not None:
-            facts.pop()  # the time: events have only that of the last session
+            facts.pop()  # the time, which in events is the last session's alone
         return {
             "run": standing.run,
             "standing": standing,
