@@ -83,7 +83,7 @@ def attack_command(
         code = 0
         try:
             # SIGTERM, which a CI job gets at its time limit, counts as Ctrl-C.
-            with handled([signal.SIGTERM], lambda *_: signal.raise_signal(signal.SIGINT)):
+            with handled([signal.SIGTERM], lambda _number, _frame: signal.raise_signal(signal.SIGINT)):
                 found = _attack(ask)
         except KeyboardInterrupt:
             if progress.found is None:
