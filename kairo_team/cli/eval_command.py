@@ -202,9 +202,11 @@ def eval_command(
         raise Refusal(f"nothing was evaluated: {ended.result.error}")
     found = job.result(ended.result) if again is None else again.result(ended.result)
     result = found.result if isinstance(found, RejudgedRuns) else found
-    compared = None if earlier is None else _compared(result, earlier)
+    compared: Comparison | None = None
     metrics = {**found.metrics}
-    if compared is not None:
+    if earlier is not None:
+        with refusing(ValueError, about="--compare: "):
+            compared = result.compare(earlier)
         metrics |= zip(_COMPARED, (compared.passed.change, compared.passed.low, compared.p_value), strict=True)
     unmet = [one.text for one in required if not one.holds(metrics)]
     if output is not None:
@@ -369,11 +371,6 @@ def _read_selection(text: str) -> dict[str, Any]:
                 raise Refusal(f"--runs: {name} is {allowed}, not {found[name]!r:.80}")
             selected[name] = int(number)
     return selected
-
-
-def _compared(result: EvalResult, earlier: EvalResult) -> Comparison:
-    with refusing(ValueError, about="--compare: "):
-        return result.compare(earlier)
 
 
 def _requirement(text: str, job: EvalJob, *, compared: bool, runs: bool) -> Requirement:

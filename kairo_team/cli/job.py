@@ -107,7 +107,10 @@ def execute(
     With `keep_on` the run continues when the output is no longer read; else it is stopped. `content` replaces the
     runtime's, and `view` the usual view, if given.
     """
-    shown = view or _view(job, screen)
+    shown = view
+    if shown is None and screen.live:
+        shown = LiveView(screen, root_budget(job.request.config))
+    shown = shown or PlainView(screen.print_text, warn_at_once)
     subscribers: list[Subscriber] = [shown]
     runtime = _runtime(job, subscribers)
     if content == "journal" and runtime.store is None:
@@ -175,8 +178,14 @@ def check(job: Job, runtime: Runtime | None = None, *, recorded: bool = False) -
 
 
 def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
+    call: Callable[[], Awaitable[Any]]
+    if job.go_on is None:
+        call = partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
+    else:
+        how = job.go_on._asdict()
+        call = partial(runtime.resume, job.request.run_id, job.team, coordinator=job.coordinator, **how)
     try:
-        result: Any = anyio.run(_beside, watch, _call(job, runtime))
+        result: Any = anyio.run(_beside, watch, call)
     except (Exception, BaseExceptionGroup, SystemExit) as error:
         if isinstance(error, RunExists) and job.journal is not None:
             there = command("show", quoted(error.run_id), journal=job.journal)
@@ -211,13 +220,6 @@ async def _beside(watch: Watch | None, call: Callable[[], Awaitable[Any]]) -> An
         if others:
             raise
         raise first from first.__cause__
-
-
-def _call(job: Job, runtime: Runtime) -> Any:
-    if job.go_on is None:
-        return partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
-    how = job.go_on._asdict()
-    return partial(runtime.resume, job.request.run_id, job.team, coordinator=job.coordinator, **how)
 
 
 def _runtime(job: Job, subscribers: Sequence[Subscriber], *, recorded: bool = False) -> Runtime:
@@ -261,12 +263,6 @@ def _is_named(model: object) -> bool:
     if isinstance(model, Fallback):
         return all(map(_is_named, model.alternatives))
     return model is None or isinstance(model, str)
-
-
-def _view(job: Job, screen: Screen) -> LiveView | PlainView:
-    if screen.live:
-        return LiveView(screen, root_budget(job.request.config))
-    return PlainView(screen.print_text, warn_at_once)
 
 
 class _OneLine(logging.Formatter):

@@ -131,13 +131,13 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 
 def report_of_run(book: Book, run: RecordedRun) -> str:
     """Return the page of a recorded run, with the commands that continue it."""
-    return page_of_run(book, run, lambda story: _commands(book, run, story))
 
+    def commands(story: RunStory) -> tuple[str, ...]:
+        """Continue the run, or fork it before its first bad task; else show it."""
+        name = quoted(run.run_id)
+        bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)
+        if run.state in _FORKED and bad is not None:
+            return (command("fork", name, "--before", quoted(bad), journal=book),)
+        return tuple(go_on_commands(book, run)) or (command("show", name, journal=book),)
 
-def _commands(book: Book, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
-    """Return the commands that continue a run, or fork it before its first bad task; else the one that shows it."""
-    name = quoted(run.run_id)
-    bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)
-    if run.state in _FORKED and bad is not None:
-        return (command("fork", name, "--before", quoted(bad), journal=book),)
-    return tuple(go_on_commands(book, run)) or (command("show", name, journal=book),)
+    return page_of_run(book, run, commands)

@@ -93,8 +93,14 @@ def run_lines(runs: Sequence[RecordedRun], length: int | None = None) -> list[Te
     if length is None:
         made = {run.run_id for run in runs if len(run.run_id) == _MADE}
         length = next(most for most in range(8, _MADE + 1) if len({one[:most] for one in made}) == len(made))
-    names = [run.run_id[:length] if len(run.run_id) == _MADE else run.run_id for run in runs]
-    rows = [_HEADS, *((one_line(name), *_row(run, now)) for name, run in zip(names, runs, strict=True))]
+    rows: list[tuple[str, ...]] = [_HEADS]
+    for run in runs:
+        name = run.run_id[:length] if len(run.run_id) == _MADE else run.run_id
+        spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
+        spent += f" + {run.held.tokens:,} held" if run.held.tokens else ""
+        used, begun = spent if run.problem is None else "?", f"{age(now - run.started_at)} ago"
+        team, goal = one_line(run.team, _LONGEST), one_line(run.goal, _LONGEST_GOAL)
+        rows.append((one_line(name), run.state, team, used, begun, goal))
     lines = list(map(Text, aligned(rows)))
     lines[0].stylize("bold")
     state_at = max(len(row[0]) for row in rows) + 2
@@ -113,14 +119,6 @@ def run_problems(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> lis
             for problem, number in Counter(waiting.values()).items()
         ),
     ]
-
-
-def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
-    spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
-    spent += f" + {run.held.tokens:,} held" if run.held.tokens else ""
-    spent = spent if run.problem is None else "?"
-    begun = f"{age(now - run.started_at)} ago"
-    return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal, _LONGEST_GOAL))
 
 
 def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> dict[str, Any]:

@@ -142,7 +142,9 @@ class A2a:
         call_id: str | int | None = None  # an error before the id is read answers with null, as JSON-RPC says
         try:
             given = _json(body)
-            call_id = _id_of(given)
+            named = given.get("id")
+            if isinstance(named, str | int) and not isinstance(named, bool):  # `bool` is a subclass of `int`
+                call_id = named
             call = self._read(request, given, call_id)
             answer = await self._methods[call.method](call)
             return answer.send if isinstance(answer, TaskStream) else _sends(call.envelope(answer))
@@ -349,13 +351,6 @@ def _json(body: bytes) -> Json:
         return parsed(body)
     except Refused as refused:
         raise _Fault(-32700, "PARSE_ERROR", refused.sentence) from None
-
-
-def _id_of(given: Json) -> str | int | None:
-    """Return the id of a request; None for one that cannot be an id."""
-    found = given.get("id")
-    # `bool` is a subclass of `int`.
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
 def _sends(envelope: Json) -> Reply:

@@ -129,18 +129,16 @@ def _criteria(outcomes: Sequence[TaskOutcome]) -> str:
 
 def _budgets(root: BudgetNode) -> str:
     """Write what the run and each member used of their limits."""
-    nodes = [root, *root.children[:_MOST_ROWS]]
-    rows = [(node.name, _spent(node), "" if node.halt is None else node.halt.value.replace("_", " ")) for node in nodes]
-    cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
-    lines = [f"<tr>{row}<td>{_meter(node)}</td></tr>" for row, node in zip(cells, nodes, strict=True)]
+    lines: list[str] = []
+    for node in (root, *root.children[:_MOST_ROWS]):
+        used, limit = node.usage, node.budget
+        spent = f"{used.tokens:,}" + ("" if limit.tokens is None else f" of {limit.tokens:,}") + " tokens"
+        spent += "" if not used.dollars and limit.dollars is None else f", {dollars(used.dollars)}"
+        spent += "" if limit.dollars is None else f" of {dollars(Decimal(limit.dollars))}"
+        halt = "" if node.halt is None else node.halt.value.replace("_", " ")
+        cells = "".join(f"<td>{_text(cell)}</td>" for cell in (node.name, spent, halt))
+        lines.append(f"<tr>{cells}<td>{_meter(node)}</td></tr>")
     return f"<table><tr><th>budget of</th><th>used</th><th></th><th></th></tr>{''.join(lines)}</table>"
-
-
-def _spent(node: BudgetNode) -> str:
-    used, limit = node.usage, node.budget
-    tokens = f"{used.tokens:,}" + ("" if limit.tokens is None else f" of {limit.tokens:,}") + " tokens"
-    paid = "" if not used.dollars and limit.dollars is None else f", {dollars(used.dollars)}"
-    return tokens + paid + ("" if limit.dollars is None else f" of {dollars(Decimal(limit.dollars))}")
 
 
 def _meter(node: BudgetNode) -> str:

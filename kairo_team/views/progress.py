@@ -196,7 +196,10 @@ class RunProgress:
                 if isinstance(event, events.TeamResumed):
                     self._ended_before = dict(event.ended)
             case events.PlanReady():
-                self._plan(event)
+                for task_id in event.tasks:
+                    self._row(task_id)
+                self._graph = []
+                self._take_planned(event.graph)
             case events.PlanGrew():
                 self._take_planned(event.added)
             case events.TeamEnded():
@@ -270,12 +273,6 @@ class RunProgress:
                 self._spend(row, event.usage, NO_USAGE)
             case _:
                 pass
-
-    def _plan(self, event: events.PlanReady) -> None:
-        for task_id in event.tasks:
-            self._row(task_id)
-        self._graph = []
-        self._take_planned(event.graph)
 
     def _take_planned(self, tasks: Iterable[PlannedTask]) -> None:
         for planned in tasks:

@@ -262,13 +262,16 @@ class JournalSource(Source):
     def standing(self, run_id: str) -> Standing:
         """Return the state of a run."""
         run = self.show(run_id)
-        budget = raised_limits(self._journal, run_id) or self._first_budget(run_id)
         error = None if run.state in ("running", "interrupted") else self._error(run_id, run.state, run.updated_at)
-        return Standing(run, budget, call_sums(self._journal, run), error, run.held.tokens)
+        return Standing(run, self._limits(run_id), call_sums(self._journal, run), error, run.held.tokens)
 
     def limit(self, run_id: str) -> int | None:
         """Return the tokens that a run may use."""
-        return (raised_limits(self._journal, run_id) or self._first_budget(run_id)).tokens
+        return self._limits(run_id).tokens
+
+    def _limits(self, run_id: str) -> Budget:
+        """Return a run's limits, as last raised."""
+        return raised_limits(self._journal, run_id) or self._first_budget(run_id)
 
     def progress(self, run: RecordedRun) -> Progress:
         """Return how far a run is."""
