@@ -150,7 +150,7 @@ class Pages:
         if run.problem is not None:
             return None
         try:
-            return self._source.limit(run.run_id)
+            return self._source.limit(run)
         except RunNotFound:  # it was forgotten just now
             return None
 

@@ -208,9 +208,9 @@ class RuntimeSource(Source):
         run, ended = self._shown(kept), kept.ended
         return Standing(run, kept.budget, None, None if ended is None else ended.error, kept.held)
 
-    def limit(self, run_id: str) -> int | None:
+    def limit(self, run: RecordedRun) -> int | None:
         """Return the tokens that a run may use."""
-        return self._find(run_id).budget.tokens
+        return self._find(run.run_id).budget.tokens
 
     def progress(self, run: RecordedRun) -> Progress:
         """Return how far a run is."""
