@@ -119,7 +119,7 @@ def parts_of_kit(kit: Any) -> KitParts:
     for kind in reversed(kit.__mro__[:-1]):
         for name, capability in _capabilities(kind):
             value: Any = getattr(kit, name, None)
-            # As it was written, unless a later class of the kit sets a plain value.
+            # A later class of the kit may set a plain value; any other default is shown as it was written.
             default = repr(value) if type(value) in {bool, int, float, str, tuple} else capability.default
             found[kind.__name__ == _BASE][name] = capability._replace(default=default)
         for name, function in class_methods(kind):

@@ -38,7 +38,7 @@ _SECTIONS: Final = {
 }
 """Headings of a report, by their ids."""
 _ALWAYS: Final = {"timeline", "graph", "budget", "tasks", "cost"}
-"""Sections that no report lacks; any other needs a content."""
+"""Sections of every report, also when they are empty."""
 
 
 def render_report(story: RunStory, known: Known | None = None, inside: Sequence[RunStory] = ()) -> str:
