@@ -172,6 +172,10 @@ class JournalMetrics:
     def _observe(self, metric: str, _options: CallbackOptions) -> Iterable[Observation]:
         with self._reading:
             if time.monotonic() - self._read_at > _SAME_COLLECTION:
-                self._values, self._read_at = read_metrics(self._journal), time.monotonic()
+                self._values = []
+                try:
+                    self._values = read_metrics(self._journal)
+                finally:
+                    self._read_at = time.monotonic()  # also if it failed: a database that is away takes its time
             found = [one for one in self._values if one.metric == metric]
         return [Observation(one.value, dict(one.labels)) for one in found]
