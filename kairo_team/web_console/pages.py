@@ -163,20 +163,15 @@ class Pages:
         self._access.set_cookie(response)
         return response
 
-    def questions(self, request: Request) -> Response:
-        """Show the questions that wait for a person."""
-        return self._questions(request)
-
-    def _questions(self, request: Request, refused: str = "", status: int = 200, current: str = "") -> Response:
+    def questions(self, request: Request, refused: str = "", status: int = 200, current: str = "") -> Response:
+        """Show the questions that wait for a person, and why an answer to the `current` one was refused."""
         done = request.query_params.get("done", "")
         parts = self._parts(request, "question_parts.html", {"questions": open_questions(self._source)})
         return self._page(request, "questions.html", status, parts=parts, done=done, refused=refused, current=current)
 
-    def run(self, request: Request) -> Response:
-        """Show one run; of a long run, only its first events."""
-        return self._run(request, request.query_params.get("id", ""))
-
-    def _run(self, request: Request, run_id: str, refused: str = "", status: int = 200) -> Response:
+    def run(self, request: Request, run_id: str = "", refused: str = "", status: int = 200) -> Response:
+        """Show one run, by default the one of the address; of a long run, only its first events."""
+        run_id = run_id or request.query_params.get("id", "")
         page = self._pages.of(run_id)
         run = self._source.show(run_id)
         shown = Shown(start=_number(request.query_params.get("from", "")))
@@ -454,9 +449,9 @@ class Pages:
             if given.get("back", "").startswith("/?"):
                 return self._runs(request, _asked_of(given), "", sentence, status)
             if given.get("back", "").startswith("/questions"):
-                return self._questions(request, sentence, status, given.get("question", ""))
+                return self.questions(request, sentence, status, given.get("question", ""))
             with suppress(RunNotFound):
-                return self._run(request, _run_of(given), sentence, status)
+                return self.run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
 
