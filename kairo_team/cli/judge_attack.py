@@ -18,10 +18,11 @@ from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import LEFT
 from kairo_team.cli.interrupts import handled
 from kairo_team.cli.job import log_level
-from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_text
+from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric
 from kairo_team.cli.judge_report import show_table
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import RubricOption, VotesOption, desk_of
+from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.attacks.corpus import WEAK, Attack, Work, attacks, ordinary

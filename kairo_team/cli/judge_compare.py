@@ -15,10 +15,11 @@ from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import texts_in
-from kairo_team.cli.judge_inputs import asking, read_judge, read_text
+from kairo_team.cli.judge_inputs import asking, read_judge
 from kairo_team.cli.judge_report import show_table, show_why
 from kairo_team.cli.numbers import seconds, whole_number
 from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
+from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal
 from kairo_team.evaluators.pair_report import Pair, PairReport, compare_pairs
 from kairo_team.evaluators.pairwise import DOES_BETTER, PairwiseStrategy

@@ -107,16 +107,6 @@ def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path,
     return load_module(spec), spec.file, spec.team
 
 
-def read_text(what: str, file: Path, otherwise: str = "give a text file") -> str:
-    """Return the text of a file that an argument named; `otherwise` is the advice for any other file."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: {otherwise}") from None
-    except OSError as error:
-        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
-
-
 @contextmanager
 def asking(unpaid: str, more: str = "give more with --budget") -> Generator[None]:
     """Turn the error of a judge that cannot be asked into a `Refusal`; `unpaid` says what was not paid."""

@@ -20,6 +20,16 @@ def read_input(option: str, place: Path, load: Callable[[Path], Found]) -> Found
         raise Refusal(f"{option} {str(place)!r}: {why}") from None
 
 
+def read_text(what: str, file: Path, otherwise: str = "give a text file") -> str:
+    """Return the text of a file that an argument named; `otherwise` is the advice for any other file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: {otherwise}") from None
+    except OSError as error:
+        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
+
+
 def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:
     """Refuse a path that cannot be written, and the path of an input; inputs may be FILE.py:NAME."""
     if place is None:
