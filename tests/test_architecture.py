@@ -86,21 +86,20 @@ MODULES = {
     "coordinators": """agent_planner best_of expert_team failure_policy group_chat handoff moderators planners
         proposals review_rounds reviewers supervision supervisor task_dispatch turns""",
     "api": "",
-    "views": """agreement_svg eval_junit eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid
-        graph_frames pace
-        graph_svg journal_metrics json_lines lines live live_notebook notebook open_tasks other_journals plain progress
-        recorded_report rendered report_calls report_graph report_html report_page report_parts report_tasks
-        report_text risk_svg run_costs run_notes run_record run_story run_waits set_aside standing telemetry
-        telemetry_content telemetry_metrics telemetry_names telemetry_spans telemetry_texts text""",
+    "views": """eval_junit eval_page eval_progress eval_table graph_chart graph_frames graph_layout graph_mermaid
+        graph_svg journal_metrics json_lines judge_svg lines live live_notebook notebook open_tasks
+        other_journals plain progress recorded_report rendered report_calls report_graph report_html
+        report_page report_parts report_tasks report_text run_costs run_notes run_record run_story run_waits
+        set_aside standing telemetry telemetry_content telemetry_metrics telemetry_names telemetry_spans
+        text""",
     "web_console": "access address console made_files open_questions pages run_page runtime_source serving sources "
     "streams task_tree",
-    "serve": """a2a_routes ag_ui_routes asgi asked ends guard keys mcp_http mcp_server openai_routes people posts
-        serving""",
+    "serve": """a2a_routes ag_ui_routes asgi asked ends guard mcp_server openai_routes people posts serving""",
     "data": "files mistakes reading teams",
     "data/teams": "hints loading shapes",
     "evals": "dataset eval_result eval_run recorded_runs",
     "cli": """account_commands app budgets cluster_commands commands compare console_command databases
-        defaults demo_command demo_scenes desk eval_command exit_codes init_command interrupts job
+        defaults demo_command desk eval_command exit_codes init_command interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         kit_parts kit_runs loading metrics_command named_journals numbers options outputs plugins_command queue_commands
         refusal report report_command run_commands run_table schema_command secret_arguments serve_command sources

@@ -315,7 +315,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_the_colours_can_be_read_on_light_and_on_dark() -> None:
-    assert min(contrast(graph_svg._GREY, page) for page in ("#ffffff", "#000000", "#0d1117")) > 3.5
+    assert min(contrast(graph_svg.GREY, page) for page in ("#ffffff", "#000000", "#0d1117")) > 3.5
     assert min(contrast(graph_svg._INK, ground) for ground in graph_svg._GROUNDS) > 7
 
 

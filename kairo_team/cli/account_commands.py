@@ -67,17 +67,14 @@ def budget(
     with made(place) as book:
         if name is not None and changes:
             with refusing(ValueError):
-                book.set_account(name, _limit(tokens, dollars), parent=parent, every=cast("Every | None", every), tz=tz)
+                limit = Budget(tokens, None if dollars is None else plain_number(dollars).removeprefix("$"))
+                book.set_account(name, limit, parent=parent, every=cast("Every | None", every), tz=tz)
         found = book.accounts()
     if name is not None:
         found = tuple(one for one in found if one.name == name)
         if not found:
             raise Refusal(f"there is no account {name!r}: kairo budget NAME --tokens N --dollars X makes one")
     return desk.present(_document(found), lambda screen: _show(found, screen))
-
-
-def _limit(tokens: int | None, dollars: str | None) -> Budget:
-    return Budget(tokens, None if dollars is None else plain_number(dollars).removeprefix("$"))
 
 
 def _document(accounts: Sequence[Account]) -> dict[str, object]:

@@ -5,6 +5,7 @@ Only the imports that `kairo --help` needs are here; a command's module and its 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -99,11 +100,9 @@ def run_command(arguments: Sequence[str], desk: LazyDesk | None = None) -> int:
         )
     except (KeyboardInterrupt, typer.Abort):
         code = LEFT
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        return desk.get().lose(error)  # typer could not write its help
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            return desk.get().lose(error)  # typer could not write its help
         sentences = _refusal(error)
         if sentences is None:
             raise
@@ -131,6 +130,8 @@ def _refusal(error: Exception) -> Sequence[str] | None:
 
     if isinstance(error, Refusal):
         return cast("Sequence[str]", error.args)
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return [f"no file can have the name {str(error.filename)!r:.80}: it is too long; give the path of a file"]
     complaint = getattr(error, "format_message", None)  # an argument typer cannot accept
     if complaint is None:
         return None
@@ -143,16 +144,11 @@ def _refusal(error: Exception) -> Sequence[str] | None:
 def run_program(arguments: Sequence[str]) -> int:
     """Run a command as the whole of this process."""
     end = QuietEnd()
-    _tolerate_narrow_encodings()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a question mark for a character that its encoding does not have
     desk = LazyDesk()
     end.code = code = desk.close(run_command(arguments, desk))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on an interrupt ends the process without a traceback
     return code
-
-
-def _tolerate_narrow_encodings() -> None:
-    """Print a question mark for a character that the terminal's encoding does not have."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,8 +25,8 @@ from kairo_team.cli.databases import (
     tell_if_away,
 )
 from kairo_team.cli.exit_codes import EXIT_CODES, GIVEN_UP_CODE, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
-from kairo_team.cli.interrupts import leave
-from kairo_team.cli.job import Ended, Job, JsonLine, check, plain_log
+from kairo_team.cli.interrupts import handled, leave
+from kairo_team.cli.job import Ended, Job, JsonLine, check, log_level, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, until_reached, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.numbers import seconds, whole_number
@@ -64,7 +63,6 @@ _WORKER_CODES: Final = exit_codes(
 _SUBMIT_CODES: Final = EXIT_CODES.removesuffix(".") + f"; {GIVEN_UP_CODE} given up by the workers (--wait)."
 _ONE_SIGNAL: Final = 1.0
 """Seconds in which several signals count as one, because process managers often send them twice."""
-_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 
 cluster_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -113,7 +111,8 @@ def worker(
         team, _ = load_team_file(spec)
         say = _say_text if log_format == "text" else _say_json
         stack.enter_context(plain_log(None if log_format == "text" else JsonLine()))
-        stack.enter_context(_log_level(logging.INFO if verbose else None))
+        if verbose:
+            stack.enter_context(log_level(logging.INFO))
         try:
             from kairo_team.cluster.health import HealthServer
             from kairo_team.cluster.service import WorkerService
@@ -145,18 +144,6 @@ def _say_json(line: str) -> None:
 
 
 @contextmanager
-def _log_level(level: int | None) -> Generator[None]:
-    logger = logging.getLogger("kairo_team")
-    before = logger.level
-    if level is not None:
-        logger.setLevel(level)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-@contextmanager
 def _ended_by_signals(service: WorkerService) -> Generator[None]:
     """Have the first signal stop the service, and the second one end the process at once."""
     first: float | None = None
@@ -170,16 +157,8 @@ def _ended_by_signals(service: WorkerService) -> Generator[None]:
         elif now - first > _ONE_SIGNAL:
             leave(LEFT_BY_SIGNAL + number)
 
-    # Python lets only the main thread set signal handlers.
-    if threading.current_thread() is not threading.main_thread():
+    with handled((signal.SIGINT, signal.SIGTERM), handle):
         yield
-        return
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 # ---------------------------------------------------------------- submit

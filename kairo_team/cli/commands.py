@@ -184,9 +184,8 @@ class Commands(TyperGroup):
 
 
 def _write_list(helps: Mapping[str, str], ctx: Any, formatter: Any) -> None:
-    listed = {name: TyperCommand(name, short_help=_first_sentence(text)) for name, text in helps.items()}
+    listed: dict[str, TyperCommand] = {}
+    for name, text in helps.items():
+        sentence = " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
+        listed[name] = TyperCommand(name, short_help=f"{sentence}.")
     TyperGroup(commands=cast("Any", listed)).format_commands(ctx, formatter)
-
-
-def _first_sentence(text: str) -> str:
-    return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,9 +21,6 @@ from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.errors import Misuse
 from kairo_team.views.other_journals import OtherJournal
 from kairo_team.web_console.console import console as make_console
-
-if TYPE_CHECKING:
-    from kairo_team.web_console.serving import ConsoleServer
 
 console_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -66,17 +63,12 @@ def console(
                 names=tuple(name or ()),
             )
             made.start()
-        _serve(made)
+        try:
+            print(f"The console is open at {made.link}", flush=True)
+            print("Anyone with this link can answer questions and end runs. Ctrl-C ends the console.", flush=True)
+            made.wait()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            made.close()
     return 0
-
-
-def _serve(made: ConsoleServer) -> None:
-    """Print the link, and serve until Ctrl-C."""
-    try:
-        print(f"The console is open at {made.link}", flush=True)
-        print("Anyone with this link can answer questions and end runs. Ctrl-C ends the console.", flush=True)
-        made.wait()
-    except KeyboardInterrupt:
-        return
-    finally:
-        made.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kairo_team._util.database_url import has_password, shown_url
 from kairo_team.cli.named_journals import NamedPlace, read_place
@@ -37,6 +37,10 @@ class DatabaseUrl:
     url: str = field(repr=False)
 
 
+Place: TypeAlias = Path | DatabaseUrl | NamedPlace
+"""Where runs are recorded."""
+
+
 def place_of(journal: str | None, database: str | None) -> Path | DatabaseUrl | None:
     """Return where runs are recorded, from an option or else the environment; None if neither names a place.
 
@@ -56,7 +60,7 @@ def file_of(journal: str | None) -> Path | None:
     return place
 
 
-def any_place_of(journal: str | None, database: str | None) -> Path | DatabaseUrl | NamedPlace | None:
+def any_place_of(journal: str | None, database: str | None) -> Place | None:
     """Return the same, also for a journal that a package brings, or a team's own."""
     # typer fills the option from the environment too.
     by_option = journal is not None and journal != os.environ.get(_JOURNAL)

@@ -222,7 +222,17 @@ def _json(document: Mapping[str, Any]) -> str:
 
 def _known_plan(job: Job) -> TaskGraph:
     """Return the plan that the job's run would follow; `Refusal` if only a planner knows it, or no member can do it."""
-    plan = _preview(job)
+    team, request = replace(job.team, runtime=None), job.request
+    # First, as in `kairo check`: the coordinator need not follow the request's plan.
+    coordinator = pick_coordinator(team, request, job.coordinator)
+    preview = getattr(coordinator, "preview", None)
+    try:
+        plan = None if preview is None else preview(request, team)
+    except PlanRefused as refused:
+        raise Refusal(f"the plan cannot be carried out: {_listed(refused.problems)}") from None
+    except Exception as error:
+        raise Refusal(f"the plan cannot be previewed: {explain(error)}") from error
+    plan = request.plan if plan is None else plan
     if plan is None:
         raise Refusal(
             f"the plan of team {job.team.name!r} is known only once its planner was asked, which kairo graph does not "
@@ -234,21 +244,6 @@ def _known_plan(job: Job) -> TaskGraph:
     if problems:
         raise Refusal(f"the plan cannot be carried out: {_listed(problems)}")
     return plan
-
-
-def _preview(job: Job) -> Any:
-    """Return the plan that the coordinator would run, if it is known; else the request's plan, which may be None."""
-    team, request = replace(job.team, runtime=None), job.request
-    # First, as in `kairo check`: the coordinator need not follow the request's plan.
-    coordinator = pick_coordinator(team, request, job.coordinator)
-    preview = getattr(coordinator, "preview", None)
-    try:
-        plan = None if preview is None else preview(request, team)
-    except PlanRefused as refused:
-        raise Refusal(f"the plan cannot be carried out: {_listed(refused.problems)}") from None
-    except Exception as error:
-        raise Refusal(f"the plan cannot be previewed: {explain(error)}") from error
-    return request.plan if plan is None else plan
 
 
 def _listed(problems: Sequence[str]) -> str:

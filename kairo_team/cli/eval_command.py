@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,8 @@ from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.databases import file_of
 from kairo_team.cli.exit_codes import INCOMPLETE, LEFT, NOT_MET, exit_codes
-from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
+from kairo_team.cli.interrupts import warn_at_once
+from kairo_team.cli.job import Ended, GoOn, Job, execute
 from kairo_team.cli.journal_commands import read_age
 from kairo_team.cli.journals import made, place_name
 from kairo_team.cli.judge_inputs import read_judge, read_rubric
@@ -32,7 +34,7 @@ from kairo_team.cli.options import (
     ModelOption,
     desk_of,
 )
-from kairo_team.cli.outputs import check_output, write_output
+from kairo_team.cli.outputs import check_output, read_input, write_output
 from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.cli.sources import named_coordinator
 from kairo_team.durable.journal import format_of_file
@@ -68,6 +70,7 @@ _SIGNED: Final = ("change", "change_low", "kappa", "drift")
 _NOT_OF_RUNS: Final = ("flip_rate", "seconds", "seconds_p95")
 _SELECTS: Final = ("team", "since", "sample", "seed")
 """Names that --runs may have."""
+_SIGNS: Final = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s*")
 
 eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -85,14 +88,7 @@ class Requirement:
     def holds(self, metrics: Mapping[str, float]) -> bool:
         """Return whether the requirement is met; a metric that was not counted meets none."""
         value = metrics.get(self.metric)
-        if value is None:
-            return False
-        return {
-            ">=": value >= self.bound,
-            "<=": value <= self.bound,
-            ">": value > self.bound,
-            "<": value < self.bound,
-        }[self.sign]
+        return value is not None and _SIGNS[self.sign](value, self.bound)
 
 
 @eval_app.command(
@@ -171,7 +167,7 @@ def eval_command(
     check_output("--output", output, [one for one in inputs if compare is None or one != str(compare)])
     check_output("--html", html, inputs)
     check_output("--junit", junit, inputs)
-    earlier = None if compare is None else _earlier(compare)
+    earlier = None if compare is None else read_input("--compare", compare, EvalResult.load)
     again: RunsJob | None = None
     with ExitStack() as stack:
         book: SqlJournal | None = None
@@ -183,7 +179,8 @@ def eval_command(
         else:
             job = _job(
                 stack,
-                *_both(dataset, team),
+                dataset,
+                team,
                 rubric,
                 judge,
                 budget,
@@ -194,7 +191,9 @@ def eval_command(
             )
             file = file_of(journal)
             book = None if file is None else stack.enter_context(made(file))
-            _check_recorded(job, book)
+            own = job.team.runtime
+            with refusing(ValueError):
+                check_recorded(job, own.store if book is None and own is not None else book)
         required = [
             _requirement(one, job, compared=earlier is not None, runs=again is not None) for one in require or ()
         ]
@@ -203,8 +202,12 @@ def eval_command(
         raise Refusal(f"nothing was evaluated: {ended.result.error}")
     found = job.result(ended.result) if again is None else again.result(ended.result)
     result = found.result if isinstance(found, RejudgedRuns) else found
-    compared = None if earlier is None else _compared(result, earlier)
-    metrics = {**found.metrics, **_compared_metrics(compared)}
+    compared: Comparison | None = None
+    metrics = {**found.metrics}
+    if earlier is not None:
+        with refusing(ValueError, about="--compare: "):
+            compared = result.compare(earlier)
+        metrics |= zip(_COMPARED, (compared.passed.change, compared.passed.low, compared.p_value), strict=True)
     unmet = [one.text for one in required if not one.holds(metrics)]
     if output is not None:
         write_output("--output", output, found.to_json())
@@ -257,8 +260,8 @@ def _ended_before(job: EvalJob, book: SqlJournal) -> Ended:
 
 def _job(
     stack: ExitStack,
-    dataset: Path,
-    team: str,
+    dataset: Path | None,
+    team: str | None,
     rubric: str | None,
     judge: str | None,
     budget: str | None,
@@ -268,7 +271,14 @@ def _job(
     parallel: int,
     run_id: str | None,
 ) -> EvalJob:
-    cases = _dataset(dataset, with_rubric=rubric is None)
+    if dataset is None:
+        raise Refusal("nothing is evaluated: give a dataset, or --runs with a journal")
+    if team is None:
+        raise Refusal("an eval runs a team: give --team FILE.py, or --runs to judge what was run")
+    if not dataset.is_file():
+        raise Refusal(f"there is no file {str(dataset)!r}: give a dataset, JSON Lines with a case a line")
+    with refusing(KairoError, ValueError, OSError):
+        cases = Dataset.load(dataset, with_rubric=rubric is None)
     spec = read_team_spec(team)
     stack.enter_context(importable(spec.folder))
     subject, config, plan = load_subject(spec)
@@ -287,21 +297,6 @@ def _job(
             coordinator=named_coordinator(coordinator),
             run_id=run_id,
         )
-
-
-def _both(dataset: Path | None, team: str | None) -> tuple[Path, str]:
-    """Return what an eval of a team cannot do without."""
-    if dataset is None:
-        raise Refusal("nothing is evaluated: give a dataset, or --runs with a journal")
-    if team is None:
-        raise Refusal("an eval runs a team: give --team FILE.py, or --runs to judge what was run")
-    return dataset, team
-
-
-def _check_recorded(job: EvalJob, book: SqlJournal | None) -> None:
-    own = job.team.runtime
-    with refusing(ValueError):
-        check_recorded(job, own.store if book is None and own is not None else book)
 
 
 def _check_alone(runs: str, dataset: Path | None, given: Mapping[str, object]) -> None:
@@ -376,32 +371,6 @@ def _read_selection(text: str) -> dict[str, Any]:
                 raise Refusal(f"--runs: {name} is {allowed}, not {found[name]!r:.80}")
             selected[name] = int(number)
     return selected
-
-
-def _dataset(file: Path, *, with_rubric: bool) -> Dataset:
-    if not file.is_file():
-        raise Refusal(f"there is no file {str(file)!r}: give a dataset, JSON Lines with a case a line")
-    with refusing(KairoError, ValueError, OSError):
-        return Dataset.load(file, with_rubric=with_rubric)
-
-
-def _earlier(place: Path) -> EvalResult:
-    try:
-        return EvalResult.load(place)
-    except (ValueError, OSError) as error:
-        why = explain(error) if isinstance(error, OSError) else str(error)
-        raise Refusal(f"--compare {str(place)!r}: {why}") from None
-
-
-def _compared(result: EvalResult, earlier: EvalResult) -> Comparison:
-    with refusing(ValueError, about="--compare: "):
-        return result.compare(earlier)
-
-
-def _compared_metrics(found: Comparison | None) -> dict[str, float]:
-    if found is None:
-        return {}
-    return dict(zip(_COMPARED, (found.passed.change, found.passed.low, found.p_value), strict=True))
 
 
 def _requirement(text: str, job: EvalJob, *, compared: bool, runs: bool) -> Requirement:

@@ -69,22 +69,17 @@ class QuietEnd:
     def _end(self) -> None:
         if self.code is None or not any(thread.daemon for thread in threading.enumerate()):
             return
-        _export_telemetry()
+        # An SDK that was set up earlier would export the rest of its telemetry only after this.
+        for name, provider in (
+            ("trace", "get_tracer_provider"), ("metrics", "get_meter_provider"), ("_logs", "get_logger_provider"),
+        ):  # fmt: skip
+            api = sys.modules.get(f"opentelemetry.{name}")
+            flush = None if api is None else getattr(getattr(api, provider)(), "force_flush", None)
+            if flush is not None:
+                with suppress(Exception):
+                    flush(1000 * _MOST_SECONDS)
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(self.code)
-
-
-def _export_telemetry() -> None:
-    """Export the rest of the telemetry."""
-    for name, provider in (
-        ("trace", "get_tracer_provider"), ("metrics", "get_meter_provider"), ("_logs", "get_logger_provider"),
-    ):  # fmt: skip
-        api = sys.modules.get(f"opentelemetry.{name}")
-        flush = None if api is None else getattr(getattr(api, provider)(), "force_flush", None)
-        # An SDK that was set up earlier would export it only after `_end`.
-        if flush is not None:
-            with suppress(Exception):
-                flush(1000 * _MOST_SECONDS)

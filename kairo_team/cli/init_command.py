@@ -173,19 +173,10 @@ def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
 
 
 def _common(distribution: str, package: str) -> dict[str, str]:
-    return {"name": distribution, "package": package, "bounds": _bounds(), "lowest": _lowest()}
-
-
-def _bounds() -> str:
-    """Return the range of versions of this library for a project made today."""
-    major, minor, _ = _lowest().split(".")
-    return f">={major}.{minor},<{int(major) + 1}"
-
-
-def _lowest() -> str:
-    """Return the lowest version of this library in the range."""
-    numbers = re.findall(r"\d+", version_of_library()) or ["0", "1"]
-    return f"{numbers[0]}.{numbers[1]}.0"
+    """Return the names that every project has: its own, and the versions of this library for a project made today."""
+    major, minor, *_ = re.findall(r"\d+", version_of_library()) or ["0", "1"]
+    bounds, lowest = f">={major}.{minor},<{int(major) + 1}", f"{major}.{minor}.0"
+    return {"name": distribution, "package": package, "bounds": bounds, "lowest": lowest}
 
 
 def _beside(names: Mapping[str, str]) -> Mapping[str, str]:

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -26,6 +26,25 @@ _SIGNALS: Final = {
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
+
+
+def not_ignored(numbers: Iterable[int]) -> list[int]:
+    """Return these signals without ignored ones, as under nohup: the program was started that way on purpose."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextmanager
+def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], Any]) -> Generator[None]:
+    """Call a handler on these signals in the block; Python lets only the main thread do so, and others change none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
 
 
 class Interrupts:
@@ -49,11 +68,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            before = {number: signal.getsignal(number) for number in _SIGNALS}
-            # An ignored signal, as under nohup, stays ignored: the program was started that way on purpose.
-            self._before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
-            for number in self._before:
-                signal.signal(number, self._handle)
+            self._before = {number: signal.signal(number, self._handle) for number in not_ignored(_SIGNALS)}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,6 +126,11 @@ def leave(code: int, last_line: str = "") -> None:
                 os.write(stream.fileno(), _SHOW_CURSOR)
                 break
     if last_line:
-        with suppress(OSError, ValueError, AttributeError):
-            os.write(sys.__stderr__.fileno(), f"{last_line}\n".encode())  # type: ignore[union-attr]  # None is suppressed
+        warn_at_once(last_line)
     os._exit(code)
+
+
+def warn_at_once(text: str) -> None:
+    """Print a line to stderr without going through any buffer or lock: safe in a signal handler."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.write(sys.__stderr__.fileno(), f"{text}\n".encode())  # type: ignore[union-attr]  # None is suppressed

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +18,7 @@ from kairo_team import api as front
 from kairo_team._util.masking import masked, shortened
 from kairo_team.cli.databases import away_from_children
 from kairo_team.cli.exit_codes import LEFT, STATUS_CODES, USAGE_ERROR
-from kairo_team.cli.interrupts import Interrupts
+from kairo_team.cli.interrupts import Interrupts, warn_at_once
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.durable.sql_journal import SqlJournal
@@ -108,7 +107,10 @@ def execute(
     With `keep_on` the run continues when the output is no longer read; else it is stopped. `content` replaces the
     runtime's, and `view` the usual view, if given.
     """
-    shown = view or _view(job, screen)
+    shown = view
+    if shown is None and screen.live:
+        shown = LiveView(screen, root_budget(job.request.config))
+    shown = shown or PlainView(screen.print_text, warn_at_once)
     subscribers: list[Subscriber] = [shown]
     runtime = _runtime(job, subscribers)
     if content == "journal" and runtime.store is None:
@@ -118,7 +120,8 @@ def execute(
         found = check(job, runtime)
         if not found.ok:
             raise Refusal(f"nothing was started: {'; '.join(found.problems)}")
-    interrupts = Interrupts(runtime, shown.notify, _last_line(job))
+    again = "" if job.journal is None else command("resume", quoted(job.request.run_id), journal=job.journal)
+    interrupts = Interrupts(runtime, shown.notify, again)
     runtime.subscribers = (*runtime.subscribers, interrupts)
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
@@ -152,34 +155,20 @@ def _writing_events(runtime: Runtime, path: Path | None) -> Generator[None]:
         yield
 
 
-def _last_line(job: Job) -> str:
-    """Return the command that resumes the run if this process leaves it; empty without a journal."""
-    return "" if job.journal is None else command("resume", quoted(job.request.run_id), journal=job.journal)
-
-
 def _standing(job: Job, runtime: Runtime) -> tuple[RecordedRun | None, list[str]]:
     """Return the run as its journal has it, once this process has left it, and the commands that continue it."""
-    journal = runtime.store
-    if isinstance(job.journal, OtherJournal):
-        return _standing_elsewhere(job.journal, job.request.run_id)
-    if not isinstance(journal, SqlJournal):
+    book = job.journal if isinstance(job.journal, OtherJournal) else runtime.store
+    if not isinstance(book, SqlJournal | OtherJournal):
         return None, []
     try:
-        journal.close()  # gives the run back, so that its state is final
-        run = journal.show(job.request.run_id)
-        return run, go_on_commands(journal, run)
-    except KairoError:  # it never began, or the disk is broken: the result says so
+        if isinstance(book, SqlJournal):
+            book.close()  # gives the run back, so that its state is final
+        run = book.show(job.request.run_id)
+        if run.state == "running" and isinstance(book, OtherJournal):  # this process still has it there
+            run = run._replace(state="interrupted")
+        return run, go_on_commands(book, run)
+    except KairoError:  # it never began, the disk is broken, or a journal of a package shows no runs
         return None, []
-
-
-def _standing_elsewhere(journal: OtherJournal, run_id: str) -> tuple[RecordedRun | None, list[str]]:
-    """Return the same of a run in a journal of a package, if it shows its runs; its process still has the run."""
-    try:
-        run = journal.show(run_id)
-    except KairoError:
-        return None, []
-    run = run._replace(state="interrupted" if run.state == "running" else run.state)
-    return run, go_on_commands(journal, run)
 
 
 def check(job: Job, runtime: Runtime | None = None, *, recorded: bool = False) -> PlanCheck:
@@ -189,8 +178,14 @@ def check(job: Job, runtime: Runtime | None = None, *, recorded: bool = False) -
 
 
 def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
+    call: Callable[[], Awaitable[Any]]
+    if job.go_on is None:
+        call = partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
+    else:
+        how = job.go_on._asdict()
+        call = partial(runtime.resume, job.request.run_id, job.team, coordinator=job.coordinator, **how)
     try:
-        result: Any = anyio.run(_beside, watch, _call(job, runtime))
+        result: Any = anyio.run(_beside, watch, call)
     except (Exception, BaseExceptionGroup, SystemExit) as error:
         if isinstance(error, RunExists) and job.journal is not None:
             there = command("show", quoted(error.run_id), journal=job.journal)
@@ -202,7 +197,10 @@ def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
             there = command("budget", journal=job.journal)
             raise Refusal(f"nothing was started: {explain(error)}; {there} shows the accounts") from error
         if job.go_on is not None and isinstance(error, _NOT_RESUMED):
-            raise Refusal(_explain_not_resumed(error)) from error
+            way_out = ""
+            if isinstance(error, PlanMismatch):
+                way_out = f"; --allow-change {quoted(error.field)} resumes with the change"
+            raise Refusal(f"{explain(error)}{way_out}") from error
         return TeamResult(job.request.run_id, TeamStatus.FAILED, error=masked(f"the run broke off: {explain(error)}"))
     if isinstance(result, TeamResult):
         return result
@@ -222,19 +220,6 @@ async def _beside(watch: Watch | None, call: Callable[[], Awaitable[Any]]) -> An
         if others:
             raise
         raise first from first.__cause__
-
-
-def _call(job: Job, runtime: Runtime) -> Any:
-    if job.go_on is None:
-        return partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
-    how = job.go_on._asdict()
-    return partial(runtime.resume, job.request.run_id, job.team, coordinator=job.coordinator, **how)
-
-
-def _explain_not_resumed(error: BaseException) -> str:
-    if isinstance(error, PlanMismatch):
-        return f"{explain(error)}; --allow-change {quoted(error.field)} resumes with the change"
-    return explain(error)
 
 
 def _runtime(job: Job, subscribers: Sequence[Subscriber], *, recorded: bool = False) -> Runtime:
@@ -278,18 +263,6 @@ def _is_named(model: object) -> bool:
     if isinstance(model, Fallback):
         return all(map(_is_named, model.alternatives))
     return model is None or isinstance(model, str)
-
-
-def _view(job: Job, screen: Screen) -> LiveView | PlainView:
-    if screen.live:
-        return LiveView(screen, root_budget(job.request.config))
-    return PlainView(screen.print_text, warn_at_once)
-
-
-def warn_at_once(text: str) -> None:
-    """Print a line to stderr without going through any buffer or lock: safe in a signal handler."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.write(sys.__stderr__.fileno(), f"{text}\n".encode())  # type: ignore[union-attr]  # None is suppressed
 
 
 class _OneLine(logging.Formatter):
@@ -346,3 +319,15 @@ def plain_log(formatter: logging.Formatter | None = None) -> Generator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def log_level(level: int) -> Generator[None]:
+    """Log in the block what is at least as severe."""
+    logger = logging.getLogger("kairo_team")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

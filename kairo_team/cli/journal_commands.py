@@ -187,17 +187,16 @@ def compare(
     desk = desk_of(context, json=json)
     with opened(journal, database) as book:
         second = find_run(book, run)
-        first = _run_before(book, second) if other is None else find_run(book, other)
+        if other is not None:
+            first = find_run(book, other)
+        else:
+            runs = [one for one in book.runs(team=second.team) if one.parent is None]
+            earlier = [one for one in runs if one.started_at < second.started_at]
+            if not earlier:
+                raise Refusal(f"no run of team {second.team!r} began before run {second.run_id}: name the other run")
+            first = max(earlier, key=lambda one: one.started_at)
         records = [record_of(book, first), record_of(book, second)]
     return desk.present(both_document(records), lambda screen: show_both(records, screen))
-
-
-def _run_before(book: Book, run: RecordedRun) -> RecordedRun:
-    """Return the run of the same team that began last before another one."""
-    earlier = [one for one in book.runs(team=run.team) if one.started_at < run.started_at and one.parent is None]
-    if not earlier:
-        raise Refusal(f"no run of team {run.team!r} began before run {run.run_id}: name the other run")
-    return max(earlier, key=lambda one: one.started_at)
 
 
 @journal_app.command(epilog=_DONE)

@@ -21,13 +21,12 @@ from kairo_team.cli.judge_report import calibration_document, score_document, sh
 from kairo_team.cli.judge_try import try_command
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import RubricOption, VotesOption, desk_of
-from kairo_team.cli.outputs import check_output, write_output
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.outputs import check_output, read_input, write_output
+from kairo_team.cli.refusal import Refusal
 from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, score_judge
 from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
 from kairo_team.verdicts import Cause
-from kairo_team.views.agreement_svg import AgreementPanel, draw_agreement
-from kairo_team.views.risk_svg import RiskCurve, draw_risk
+from kairo_team.views.judge_svg import AgreementPanel, RiskCurve, draw_agreement, draw_risk
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.judge_report import JudgeReport
@@ -117,7 +116,7 @@ def score_command(
     """Count how often a judge is wrong, next to baselines that look at nothing; promises nothing."""
     desk = desk_of(context, json=json)
     check_output("--picture", picture, [file, rubric, *judge, *([] if certificates is None else [str(certificates)])])
-    given = [] if certificates is None else _certificates(certificates)
+    given = [] if certificates is None else read_input("--certificates", certificates, _read_certificates)
     with ExitStack() as stack:
         job = judge_job(stack, file, judge, rubric, budget, repeats, votes)
         found = _ask(job, partial(score_judge, job.strategy, job.labelled, given), lambda made: made.report)
@@ -135,12 +134,8 @@ def _alphas(alpha: float, revise: str | None) -> dict[Side, float]:
         raise Refusal(f"--alpha-revise must be a share such as 0.2, or none, not {revise!r}") from None
 
 
-def _certificates(place: Path) -> list[Certificate]:
-    try:
-        return read_certificates(place.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        why = explain(error) if isinstance(error, OSError) else str(error)
-        raise Refusal(f"--certificates {str(place)!r}: {why}") from None
+def _read_certificates(place: Path) -> list[Certificate]:
+    return read_certificates(place.read_text(encoding="utf-8"))
 
 
 def _ask(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,10 +16,13 @@ import typer
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import LEFT
-from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_text
+from kairo_team.cli.interrupts import handled
+from kairo_team.cli.job import log_level
+from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric
 from kairo_team.cli.judge_report import show_table
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import RubricOption, VotesOption, desk_of
+from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.attacks.corpus import WEAK, Attack, Work, attacks, ordinary
@@ -81,7 +83,8 @@ def attack_command(
         ask = partial(attack_judge, strategy, works, chosen, budget=limit, concurrency=concurrency, told=progress.take)
         code = 0
         try:
-            with _ended_by_sigterm():
+            # SIGTERM, which a CI job gets at its time limit, counts as Ctrl-C.
+            with handled([signal.SIGTERM], lambda _number, _frame: signal.raise_signal(signal.SIGINT)):
                 found = _attack(ask)
         except KeyboardInterrupt:
             if progress.found is None:
@@ -126,7 +129,8 @@ def texts_in(option: str, folder: Path | None) -> Iterator[tuple[str, str]]:
 def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackReport:
     """Ask the judge; `Refusal` if it cannot be called, or its budget is too small."""
     more = "give more with --budget, or fewer attacks with --cases"
-    with asking("not all attacks could be tried", more), _without_warnings():
+    # Without warnings: each review without an answer would print one, and the table counts these reviews.
+    with asking("not all attacks could be tried", more), log_level(logging.ERROR):
         found = anyio.run(ask)
     if found.unpaid:
         raise Refusal(f"the budget did not reach for {count(found.unpaid, 'review')}: {more}")
@@ -135,39 +139,6 @@ def _attack(ask: Callable[[], Coroutine[Any, Any, AttackReport]]) -> AttackRepor
         why = found.alone[0].feedback
         raise Refusal(f"the judge gave no answer on any of {len(found.alone):,} texts ({why}): {unfit}")
     return found
-
-
-@contextmanager
-def _ended_by_sigterm() -> Generator[None]:
-    """Treat SIGTERM, which a CI job gets at its time limit, as Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # Python sets signal handlers there alone
-        yield
-        return
-
-    def interrupt(_number: int, _frame: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-@contextmanager
-def _without_warnings() -> Generator[None]:
-    """Hold back the library's warnings."""
-    # Each review without an answer would print a warning, and the table counts these reviews.
-    logger = logging.getLogger("kairo_team")
-    logger.addFilter(_is_error)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_error)
-
-
-def _is_error(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR
 
 
 def _show(judge: str, found: AttackReport, screen: Screen) -> None:

@@ -15,10 +15,11 @@ from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import texts_in
-from kairo_team.cli.judge_inputs import asking, read_judge, read_text
+from kairo_team.cli.judge_inputs import asking, read_judge
 from kairo_team.cli.judge_report import show_table, show_why
 from kairo_team.cli.numbers import seconds, whole_number
 from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
+from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal
 from kairo_team.evaluators.pair_report import Pair, PairReport, compare_pairs
 from kairo_team.evaluators.pairwise import DOES_BETTER, PairwiseStrategy
@@ -86,20 +87,14 @@ def _show(judge: str, found: PairReport, screen: Screen) -> None:
     left = len(found.pairs) - len(found.decided)
     show_table([*rows, *([("no answer", f"{left:,}")] if left else [])], screen)
     screen.print_text()
-    shown = [(one.pair.name, _said(one.preference), _why(one)) for one in found.pairs[:_MOST]]
-    show_table(shown, screen)
+    show_table([_row(one) for one in found.pairs[:_MOST]], screen)
     screen.print_more(len(found.pairs) - _MOST, "pair")
     show_why((one.why for one in found.pairs if one.preference is None), screen)
 
 
-def _said(preference: Any) -> str:
-    if preference is None:
-        return "no answer"
-    return "tie (flipped)" if preference.flipped else str(preference.better)
-
-
-def _why(one: Any) -> str:
+def _row(one: Any) -> tuple[str, str, str]:
     preference = one.preference
     if preference is None:
-        return one_line(one.why, _REASON)
-    return one_line(preference.injection_suspected or preference.reason, _REASON)
+        return one.pair.name, "no answer", one_line(one.why, _REASON)
+    said = "tie (flipped)" if preference.flipped else str(preference.better)
+    return one.pair.name, said, one_line(preference.injection_suspected or preference.reason, _REASON)

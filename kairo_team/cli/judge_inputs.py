@@ -70,7 +70,10 @@ def read_labels(file: Path) -> list[LabelledArtifact]:
 def read_rubric(stack: ExitStack, text: str) -> Rubric:
     """Return a file's rubric: from data, or from FILE.py[:NAME] the named one, or else the only one."""
     if Path(text).suffix.lower() in SUFFIXES:
-        return _rubric_of_data(Path(text))
+        data = Path(text)
+        if not data.is_file():
+            raise Refusal(f"there is no file {str(data)!r:.200}: give the path of a rubric")
+        return load_trusted(load_rubric, data)
     module, file, name = _module(stack, text, f"a Rubric, or of data in {', '.join(SUFFIXES)}")
     rubrics = {key: one for key, one in vars(module).items() if isinstance(one, Rubric)}
     if name is not None:
@@ -84,12 +87,6 @@ def read_rubric(stack: ExitStack, text: str) -> Rubric:
             f"{file} builds several rubrics, {example}" if public else f"{file} builds no Rubric at its top level"
         )
     return next(iter(public.values()))
-
-
-def _rubric_of_data(file: Path) -> Rubric:
-    if not file.is_file():
-        raise Refusal(f"there is no file {str(file)!r:.200}: give the path of a rubric")
-    return load_trusted(load_rubric, file)
 
 
 def read_judge(stack: ExitStack, text: str) -> Any:
@@ -108,16 +105,6 @@ def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path,
     spec = read_spec(text, builds, "NAME")
     stack.enter_context(importable(spec.folder))
     return load_module(spec), spec.file, spec.team
-
-
-def read_text(what: str, file: Path, otherwise: str = "give a text file") -> str:
-    """Return the text of a file that an argument named; `otherwise` is the advice for any other file."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: {otherwise}") from None
-    except OSError as error:
-        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
 
 
 @contextmanager

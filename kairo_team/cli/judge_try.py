@@ -15,9 +15,10 @@ from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
 from kairo_team.cli.job import plain_log
-from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric, read_text
+from kairo_team.cli.judge_inputs import asking, read_judge, read_rubric
 from kairo_team.cli.numbers import seconds
 from kairo_team.cli.options import BudgetOption, JsonOption, desk_of
+from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 

@@ -118,7 +118,10 @@ def parts_of_kit(kit: Any) -> KitParts:
     found: dict[bool, dict[str, Capability]] = {True: {}, False: {}}
     for kind in reversed(kit.__mro__[:-1]):
         for name, capability in _capabilities(kind):
-            found[kind.__name__ == _BASE][name] = capability._replace(default=_default(kit, capability))
+            value: Any = getattr(kit, name, None)
+            # A later class of the kit may set a plain value; any other default is shown as it was written.
+            default = repr(value) if type(value) in {bool, int, float, str, tuple} else capability.default
+            found[kind.__name__ == _BASE][name] = capability._replace(default=default)
         for name, function in class_methods(kind):
             if name not in factories and (made := _factory(function)):
                 factories[name] = made
@@ -165,12 +168,6 @@ def _capabilities(kind: type) -> Iterator[tuple[str, Capability]]:
             default = "" if one.value is None else ast.unparse(one.value)
             said = " ".join(str(after.value.value).split())
             yield one.target.id, Capability(one.target.id, written, default, said)
-
-
-def _default(kit: Any, capability: Capability) -> str:
-    """Return the default as it was written, unless a later class of the kit sets a plain value."""
-    value: Any = getattr(kit, capability.name, None)
-    return repr(value) if type(value) in {bool, int, float, str, tuple} else capability.default
 
 
 @cache

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,16 +88,10 @@ def run_kit(kit: Plugin) -> KitRun:
             )
         except subprocess.TimeoutExpired:
             return KitRun(kit, (), f"its tests were not over after {_LONGEST // 60} minutes, and were stopped")
-        reports = _read(report)
+        reports: Sequence[dict[str, Any]] = ()
+        with suppress(OSError):  # it may have written no file
+            reports = json.loads(report.read_text(encoding="utf-8"))["reports"]
     return KitRun(kit, reports, _problem(done, reports))
-
-
-def _read(report: Path) -> Sequence[dict[str, Any]]:
-    """Return the reports that pytest wrote; none if it wrote no file."""
-    try:
-        return list(json.loads(report.read_text(encoding="utf-8"))["reports"])
-    except OSError:
-        return ()
 
 
 def _problem(done: subprocess.CompletedProcess[bytes], reports: Sequence[dict[str, Any]]) -> str | None:

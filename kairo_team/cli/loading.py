@@ -112,7 +112,9 @@ def load_module(spec: Spec) -> ModuleType:
 
 
 def _load_file(file: Path) -> ModuleType:
-    name = _module_name(file)
+    # The file's own name, unless a module has that name already.
+    taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names or not file.stem.isidentifier()
+    name = f"_kairo_file_{file.stem}" if taken else file.stem
     spec = importlib.util.spec_from_file_location(name, file.resolve())
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None
@@ -125,12 +127,6 @@ def _load_file(file: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
-
-
-def _module_name(file: Path) -> str:
-    """Return the file's own name, unless a module has that name already."""
-    taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names or not file.stem.isidentifier()
-    return f"_kairo_file_{file.stem}" if taken else file.stem
 
 
 def _where(error: BaseException, file: Path) -> str:

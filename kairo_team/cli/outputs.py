@@ -1,11 +1,33 @@
-"""The files that options name to be written."""
+"""The files that options name, to be read or to be written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from kairo_team.cli.refusal import Refusal
+from kairo_team.cli.refusal import Refusal, explain
+
+Found = TypeVar("Found")
+
+
+def read_input(option: str, place: Path, load: Callable[[Path], Found]) -> Found:
+    """Load one of the input files; `Refusal` for one that cannot be read."""
+    try:
+        return load(place)
+    except (ValueError, OSError) as error:
+        why = explain(error) if isinstance(error, OSError) else str(error)
+        raise Refusal(f"{option} {str(place)!r}: {why}") from None
+
+
+def read_text(what: str, file: Path, otherwise: str = "give a text file") -> str:
+    """Return the text of a file that an argument named; `otherwise` is the advice for any other file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Refusal(f"{what}: {str(file)!r} is not UTF-8 text: {otherwise}") from None
+    except OSError as error:
+        raise Refusal(f"{what}: {str(file)!r} cannot be read: {explain(error)}") from None
 
 
 def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kairo_team._util.terminal import clean
 from kairo_team.budget import BudgetNode, HaltReason
-from kairo_team.cli.run_table import INTERRUPTED, show_commands, took
+from kairo_team.cli.run_table import COLOURS, INTERRUPTED, show_commands, took
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from kairo_team.cli.job import Ended
     from kairo_team.cli.streams import Screen
 
-_COLOURS: Final = {
-    TeamStatus.COMPLETED: "green",
-    TeamStatus.DEGRADED: "yellow",
-    TeamStatus.FAILED: "red",
-    TeamStatus.TIMEOUT: "red",
-    TeamStatus.CANCELLED: "yellow",
-    TeamStatus.SUSPENDED: "yellow",
-}
 _TASK_LOOKS: Final = {
     TaskStatus.COMPLETED: ("+", "green", "done"),
     TaskStatus.FAILED: ("x", "red", "failed"),
@@ -215,7 +207,14 @@ def folded(node: BudgetNode) -> BudgetNode:
             groups[-1].append(one)
         else:
             groups.append([one])
-    return replace(node, children=tuple(one for group in groups for one in _summed(group)))
+    children: list[BudgetNode] = []
+    for group in groups:
+        if len(group) <= _MOST_ALIKE:
+            children += group
+        else:
+            name = f"{group[0].name} to {group[-1].name}: {len(group):,} alike, each"
+            children.append(replace(group[0], name=name))
+    return replace(node, children=tuple(children))
 
 
 def _are_alike(one: BudgetNode, other: BudgetNode) -> bool:
@@ -223,12 +222,6 @@ def _are_alike(one: BudgetNode, other: BudgetNode) -> bool:
     rest = abs((one.guarantee.tokens or 0) - (other.guarantee.tokens or 0))
     same = replace(one.guarantee, tokens=0) == replace(other.guarantee, tokens=0) and one.budget == other.budget
     return same and rest <= 1 and not one.children and not other.children
-
-
-def _summed(nodes: Sequence[BudgetNode]) -> Sequence[BudgetNode]:
-    if len(nodes) <= _MOST_ALIKE:
-        return nodes
-    return [replace(nodes[0], name=f"{nodes[0].name} to {nodes[-1].name}: {len(nodes):,} alike, each")]
 
 
 def _size(node: BudgetNode) -> int:
@@ -239,7 +232,7 @@ def show_status(ended: Ended, screen: Screen) -> None:
     """Print how a run ended, its time and usage, and why it is not COMPLETED."""
     result = ended.result
     word = INTERRUPTED if ended.interrupted else result.status.value
-    line = Text(word.upper(), style=f"bold {_COLOURS[result.status]}")
+    line = Text(word.upper(), style=f"bold {COLOURS[result.status]}")
     line.append(f"  after {duration(result.duration)}, {result.usage}", style="not bold default")
     screen.print_text()
     screen.show(line, soft_wrap=not screen.watched)

@@ -15,12 +15,12 @@ from kairo_team.cli.databases import any_place_of
 from kairo_team.cli.exit_codes import exit_codes
 from kairo_team.cli.journals import answer_words, command, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import DatabaseOption, JournalOption, desk_of
-from kairo_team.cli.outputs import unwritable
+from kairo_team.cli.outputs import write_output
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.views.json_lines import read_events
 from kairo_team.views.progress import RowState
 from kairo_team.views.recorded_report import page_of_run
-from kairo_team.views.report_html import render_report, write_report
+from kairo_team.views.report_html import render_report
 from kairo_team.views.report_page import Known
 from kairo_team.views.run_story import RunStory
 
@@ -68,10 +68,7 @@ def report(
     else:
         with opened(journal, database) as book, _without_collector():
             page = report_of_run(book, find_run(book, run))
-    try:
-        write_report(output, page)
-    except OSError as error:
-        raise unwritable("--output", output, error) from None
+    write_output("--output", output, page)
     desk.screen.print_text(f"written: {output}")
     return 0
 
@@ -131,13 +128,13 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 
 def report_of_run(book: Book, run: RecordedRun) -> str:
     """Return the page of a recorded run, with the commands that continue it."""
-    return page_of_run(book, run, lambda story: _commands(book, run, story))
 
+    def commands(story: RunStory) -> tuple[str, ...]:
+        """Continue the run, or fork it before its first bad task; else show it."""
+        name = quoted(run.run_id)
+        bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)
+        if run.state in _FORKED and bad is not None:
+            return (command("fork", name, "--before", quoted(bad), journal=book),)
+        return tuple(go_on_commands(book, run)) or (command("show", name, journal=book),)
 
-def _commands(book: Book, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
-    """Return the commands that continue a run, or fork it before its first bad task; else the one that shows it."""
-    name = quoted(run.run_id)
-    bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)
-    if run.state in _FORKED and bad is not None:
-        return (command("fork", name, "--before", quoted(bad), journal=book),)
-    return tuple(go_on_commands(book, run)) or (command("show", name, journal=book),)
+    return page_of_run(book, run, commands)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,7 @@ INTERRUPTED: Final = "interrupted"
 """The state of a run that can be resumed and whose process is gone."""
 SUSPENDED: Final = "suspended"
 _HEADS: Final = ("run", "state", "team", "used", "begun", "goal")
-_COLOURS: Final = {
+COLOURS: Final = {
     "queued": "cyan",
     "running": "cyan",
     "suspended": "yellow",
@@ -39,6 +39,7 @@ _COLOURS: Final = {
     "failed": "red",
     "timeout": "red",
 }
+"""Colours of states of runs and tasks."""
 _WORDS: Final = {"completed": "done", "pending": "waits"}
 """Other words for states of tasks, as in the report of a run."""
 _MADE: Final = 32
@@ -89,13 +90,22 @@ def run_lines(runs: Sequence[RecordedRun], length: int | None = None) -> list[Te
     `length` is how many characters of a generated id are shown; None: as many as distinguish these runs.
     """
     now = time.time()
-    length = _telling({run.run_id for run in runs}) if length is None else length
-    rows = [_HEADS, *((_name(run.run_id, length), *_row(run, now)) for run in runs)]
+    if length is None:
+        made = {run.run_id for run in runs if len(run.run_id) == _MADE}
+        length = next(most for most in range(8, _MADE + 1) if len({one[:most] for one in made}) == len(made))
+    rows: list[tuple[str, ...]] = [_HEADS]
+    for run in runs:
+        name = run.run_id[:length] if len(run.run_id) == _MADE else run.run_id
+        spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
+        spent += f" + {run.held.tokens:,} held" if run.held.tokens else ""
+        used, begun = spent if run.problem is None else "?", f"{age(now - run.started_at)} ago"
+        team, goal = one_line(run.team, _LONGEST), one_line(run.goal, _LONGEST_GOAL)
+        rows.append((one_line(name), run.state, team, used, begun, goal))
     lines = list(map(Text, aligned(rows)))
     lines[0].stylize("bold")
     state_at = max(len(row[0]) for row in rows) + 2
     for line, (_, state, *_) in zip(lines[1:], rows[1:], strict=True):
-        line.stylize(_COLOURS.get(state, ""), state_at, state_at + len(state))
+        line.stylize(COLOURS.get(state, ""), state_at, state_at + len(state))
     return lines
 
 
@@ -105,35 +115,10 @@ def run_problems(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> lis
     return [
         *(f"its records cannot be read: {one_line(problem, _PROBLEM)}" for problem in unread),
         *(
-            f"{count(len(ids), 'run')} {'waits' if len(ids) == 1 else 'wait'}: {problem}"
-            for problem, ids in _by_problem(waiting).items()
+            f"{count(number, 'run')} {'waits' if number == 1 else 'wait'}: {problem}"
+            for problem, number in Counter(waiting.values()).items()
         ),
     ]
-
-
-def _by_problem(waiting: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
-    for run_id, problem in waiting.items():
-        found[problem].append(run_id)
-    return found
-
-
-def _telling(ids: Collection[str]) -> int:
-    """Return how many characters distinguish the generated ids, at least eight."""
-    made = [one for one in ids if len(one) == _MADE]
-    return next(length for length in range(8, _MADE + 1) if len({one[:length] for one in made}) == len(made))
-
-
-def _name(run_id: str, length: int) -> str:
-    return one_line(run_id[:length] if len(run_id) == _MADE else run_id)
-
-
-def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
-    spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
-    spent += f" + {run.held.tokens:,} held" if run.held.tokens else ""
-    spent = spent if run.problem is None else "?"
-    begun = f"{age(now - run.started_at)} ago"
-    return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal, _LONGEST_GOAL))
 
 
 def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> dict[str, Any]:
@@ -186,7 +171,7 @@ def show_record(
 def _show_head(record: RunRecord, screen: Screen) -> None:
     run, now = record.run, time.time()
     line = Text(f"{one_line(run.run_id)}  ")
-    line.append(run.state.upper(), style=f"bold {_COLOURS.get(run.state, '')}")
+    line.append(run.state.upper(), style=f"bold {COLOURS.get(run.state, '')}")
     screen.show(line, soft_wrap=True)
     screen.print_indented(f"{run.team}: {run.goal}")
     if run.forked_from is not None:
@@ -248,7 +233,7 @@ def took(outcome: TaskOutcome) -> str:
 
 def _task_line(task: TaskStanding, longest: int) -> Text:
     line = Text(f"  {one_line(task.task_id):{longest}}  ")
-    line.append(f"{_WORDS.get(task.status, task.status):11}", style=_COLOURS.get(task.status, ""))
+    line.append(f"{_WORDS.get(task.status, task.status):11}", style=COLOURS.get(task.status, ""))
     outcome = task.outcome
     tried = count(outcome.attempts, "attempt") if outcome is not None and outcome.attempts else ""
     spent = count(outcome.usage.tokens, "token") if outcome is not None and outcome.usage.tokens else ""

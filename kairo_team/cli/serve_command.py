@@ -36,6 +36,7 @@ from kairo_team.cli.options import (
     TlsCertOption,
     TlsKeyOption,
 )
+from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.cli.sources import file_source, named_coordinator
 from kairo_team.engine.work.runtime import Runtime, bind_runtime, runtime_of
@@ -212,11 +213,12 @@ def _recording(
 
 def _keys(file: Path | None) -> tuple[Mapping[str, str], bool]:
     """Return the keys, and whether they were made here; members and their programs do not see the variable."""
-    from kairo_team.serve.keys import read_keys
+    from kairo_team.serve.guard import read_keys
 
     text = os.environ.pop(KEYS, None)
     if file is not None:
-        return read_keys(file.read_text(encoding="utf-8"), str(file)), False
+        advice = "give a file with a name and a key on each line"
+        return read_keys(read_text("--keys", file, advice), str(file)), False
     if text is not None:
         return read_keys(text, KEYS), False
     return {"caller": secrets.token_urlsafe(32)}, True

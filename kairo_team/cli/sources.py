@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team.cli.budgets import with_limits
-from kairo_team.cli.databases import DatabaseUrl, clustered
+from kairo_team.cli.databases import DatabaseUrl, Place, clustered
 from kairo_team.cli.job import GoOn, Job
 from kairo_team.cli.journals import command, made, other_journal, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
-from kairo_team.cli.named_journals import NamedPlace, PublishedJournal, TeamsJournal
+from kairo_team.cli.named_journals import PublishedJournal, TeamsJournal
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.errors import KairoError
 from kairo_team.files import File
@@ -44,13 +44,11 @@ def loaded(
     spec = read_team_spec(file)
     with importable(spec.folder):
         team, request = load_team_file(spec)
-        made = _with_files(request(goal), files or ())
-        yield Job(team, with_limits(made, budget), named_coordinator(coordinator), model)
-
-
-@refusing(ValueError, about="--file: ")
-def _with_files(request: TeamExecutionRequest, paths: Sequence[Path]) -> TeamExecutionRequest:
-    return replace(request, files=[*request.files, *(File(path=path) for path in paths)]) if paths else request
+        asked = request(goal)
+        if files:
+            with refusing(ValueError, about="--file: "):
+                asked = replace(asked, files=[*asked.files, *(File(path=path) for path in files)])
+        yield Job(team, with_limits(asked, budget), named_coordinator(coordinator), model)
 
 
 def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:
@@ -88,7 +86,7 @@ def demo_source(model: str) -> Mapping[str, str]:
 @contextmanager
 def recorded(
     job: Job,
-    place: Path | DatabaseUrl | NamedPlace | None,
+    place: Place | None,
     source: Mapping[str, str],
     run_id: str | None = None,
     engine: EngineName | None = None,
@@ -116,7 +114,7 @@ def recorded(
 
 
 @contextmanager
-def on_cluster(job: Job, place: Path | DatabaseUrl | NamedPlace | None, engine: EngineName | None) -> Generator[Job]:
+def on_cluster(job: Job, place: Place | None, engine: EngineName | None) -> Generator[Job]:
     """Have workers make the attempts of a resumed job, if its journal is a database."""
     if not isinstance(place, DatabaseUrl):
         yield job
@@ -125,13 +123,13 @@ def on_cluster(job: Job, place: Path | DatabaseUrl | NamedPlace | None, engine: 
         yield replace(job, journal=cluster.journal, cluster=cluster)
 
 
-def refuse_model(place: Path | DatabaseUrl | NamedPlace | None, model: str | None) -> None:
+def refuse_model(place: Place | None, model: str | None) -> None:
     """Refuse `--model` where workers make the attempts."""
     if isinstance(place, DatabaseUrl) and model is not None:
         raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
 
 
-def send_again(run: RecordedRun, place: Path | DatabaseUrl | NamedPlace | None, engine: EngineName | None) -> None:
+def send_again(run: RecordedRun, place: Place | None, engine: EngineName | None) -> None:
     """Send a run that was given up to its workers again; `Refusal` for any other run."""
     if not isinstance(place, DatabaseUrl):
         raise Refusal("--by-workers needs the database of the workers: give --database URL, or set KAIRO_DATABASE")

@@ -127,19 +127,18 @@ def _summary(found: JournalStanding) -> str:
 
 
 def _worker_lines(workers: Sequence[StandingWorker], now: float) -> list[Text]:
-    lines = list(map(Text, aligned([_HEADS, *(_worker_row(one, now) for one in workers)])))
+    rows: list[tuple[str, ...]] = [_HEADS]
+    for one in workers:
+        members = "" if one.members is None else f" ({one_line(', '.join(one.members), _LONGEST)})"
+        team = one_line(one.team, _LONGEST) + members
+        attempts = f"{one.attempts} of {one.concurrency}"
+        where = one_line(f"process {one.pid} on {one.host}")
+        rows.append((one.id[:_SHORT], one.state, team, attempts, str(one.runs), age(now - one.started_at), where))
+    lines = list(map(Text, aligned(rows)))
     lines[0].stylize("bold")
     for line, one in zip(lines[1:], workers, strict=True):
         line.stylize(_STYLES.get(one.state, ""))
     return lines
-
-
-def _worker_row(one: StandingWorker, now: float) -> tuple[str, ...]:
-    members = "" if one.members is None else f" ({one_line(', '.join(one.members), _LONGEST)})"
-    team = one_line(one.team, _LONGEST) + members
-    attempts = f"{one.attempts} of {one.concurrency}"
-    where = one_line(f"process {one.pid} on {one.host}")
-    return (one.id[:_SHORT], one.state, team, attempts, str(one.runs), age(now - one.started_at), where)
 
 
 def _document(found: JournalStanding, waiting: Mapping[str, str]) -> dict[str, object]:

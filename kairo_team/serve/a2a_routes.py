@@ -11,6 +11,9 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -57,6 +60,7 @@ _ENDED: Final = {
 }
 """States by a run's end; FAILED for others."""
 _OPEN: Final = ("WORKING", "INPUT_REQUIRED")
+_ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
 _VERSION: Final = re.compile(r"(1\.\d+|0\.3)(\.\d+)?")
 
 _logger = logging.getLogger("kairo_team")
@@ -138,7 +142,9 @@ class A2a:
         call_id: str | int | None = None  # an error before the id is read answers with null, as JSON-RPC says
         try:
             given = _json(body)
-            call_id = _id_of(given)
+            named = given.get("id")
+            if isinstance(named, str | int) and not isinstance(named, bool):  # `bool` is a subclass of `int`
+                call_id = named
             call = self._read(request, given, call_id)
             answer = await self._methods[call.method](call)
             return answer.send if isinstance(answer, TaskStream) else _sends(call.envelope(answer))
@@ -155,7 +161,9 @@ class A2a:
         except Exception as error:
             _logger.exception("a request to the served team failed")
             fault = _Fault(-32603, "INTERNAL_ERROR", f"{type(error).__name__}: {error}")
-        return _sends(_error(call_id, fault))
+        about = {"@type": _ERROR_INFO, "reason": fault.reason, "domain": "a2a-protocol.org"}
+        told = {"code": fault.code, "message": fault.sentence, "data": [about]}
+        return _sends({"jsonrpc": "2.0", "id": call_id, "error": told})
 
     def _read(self, request: Request, given: Json, call_id: str | int | None) -> Call:
         if given.get("jsonrpc") != "2.0" or call_id is None:
@@ -210,13 +218,15 @@ class A2a:
         size = given.get("pageSize") or _USUALLY_LISTED
         if not isinstance(size, int) or not 1 <= size <= _MOST_LISTED:
             raise _invalid(f"pageSize is from 1 to {_MOST_LISTED}, not {size!r:.80}")
-        tasks = [task_of(run) for run in call.caller.staying()]
+        runs = call.caller.staying()
+        if after := given.get("statusTimestampAfter"):
+            since = _moment(a_text(after, "statusTimestampAfter"))
+            runs = [run for run in runs if run.changed >= since]
+        tasks = [task_of(run) for run in runs]
         if context := given.get("contextId"):
             tasks = [task for task in tasks if task["contextId"] == context]
         if (state := given.get("status")) not in (None, "TASK_STATE_UNSPECIFIED"):
             tasks = [task for task in tasks if task["status"]["state"] == state]
-        if after := given.get("statusTimestampAfter"):
-            tasks = [task for task in tasks if task["status"]["timestamp"] >= a_text(after, "statusTimestampAfter")]
         total = len(tasks)
         if token := given.get("pageToken"):
             # The token is the last task of the page before: a number would shift when new tasks come in front.
@@ -285,16 +295,16 @@ class A2a:
         return await caller.answer(run, decision)
 
 
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request of JSON-RPC."""
 
-    def __init__(self, call_id: str | int, method: str, params: Json, caller: Caller, *, old: bool) -> None:
-        """`old` is a request of A2A 0.3."""
-        self.id = call_id
-        self.method = method
-        self.params = params
-        self.caller = caller
-        self.old = old
+    id: str | int
+    method: str
+    params: Json
+    caller: Caller
+    old: bool
+    """Whether it is a request of A2A 0.3."""
 
     def envelope(self, result: Json) -> Json:
         """Return the response with a result."""
@@ -318,7 +328,9 @@ class TaskStream:
         while state_of(run) == "WORKING" or told < len(run.lines):
             if told < len(run.lines):
                 told += 1
-                await stream.give(self._event({"statusUpdate": self._update(told)}))
+                line = _agent_message(run, f"line-{told}", run.lines[told - 1])
+                status = {"state": "TASK_STATE_WORKING", "timestamp": _at(run), "message": line}
+                await stream.give(self._event({"statusUpdate": {**self._names(), "status": status}}))
             else:
                 await stream.news(run)
         names = self._names()
@@ -333,31 +345,12 @@ class TaskStream:
     def _names(self) -> Json:
         return {"taskId": self._run.request.run_id, "contextId": context_of(self._run)}
 
-    def _update(self, number: int) -> Json:
-        """Return the update with a line of what happened."""
-        run = self._run
-        message = _agent_message(run, f"line-{number}", run.lines[number - 1])
-        return {**self._names(), "status": {"state": "TASK_STATE_WORKING", "timestamp": _at(run), "message": message}}
-
 
 def _json(body: bytes) -> Json:
     try:
         return parsed(body)
     except Refused as refused:
         raise _Fault(-32700, "PARSE_ERROR", refused.sentence) from None
-
-
-def _id_of(given: Json) -> str | int | None:
-    """Return the id of a request; None for one that cannot be an id."""
-    found = given.get("id")
-    # `bool` is a subclass of `int`.
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
-
-
-def _error(call_id: str | int | None, fault: _Fault) -> Json:
-    about = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": fault.reason, "domain": "a2a-protocol.org"}
-    error = {"code": fault.code, "message": fault.sentence, "data": [about]}
-    return {"jsonrpc": "2.0", "id": call_id, "error": error}
 
 
 def _sends(envelope: Json) -> Reply:
@@ -485,6 +478,14 @@ def artifacts_of(run: AskedRun) -> list[Json]:
             parts.append({"raw": base64.b64encode(file.data).decode(), **about})
     name = "partial result" if result.artifact is None else "result"
     return [{"artifactId": "result", "name": name, "parts": parts}] if parts else []
+
+
+def _moment(text: str) -> datetime:
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment
+    raise _invalid(f"statusTimestampAfter is a time with its offset, as in 2026-12-01T12:00:00Z, not {text!r:.80}")
 
 
 def _at(run: AskedRun) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.engine.work.runtime import Runtime
-    from kairo_team.serve.keys import Keys
+    from kairo_team.serve.guard import Keys
+    from kairo_team.serve.mcp_server import McpOverHttp
     from kairo_team.tasks import TaskGraph
 
 _NEEDS: Final = ("mcp", "starlette", "uvicorn")
@@ -103,7 +104,7 @@ def asgi(
     >>> app = kt.asgi(team, keys={"ada": os.environ["ADA_KEY"]}, budget=kt.Budget(tokens=20_000))
     """
     check_extra("kt.asgi")
-    from kairo_team.serve.keys import Keys
+    from kairo_team.serve.guard import Keys
 
     has_ag_ui = find_spec("ag_ui") is not None
     if ag_ui and not has_ag_ui:
@@ -140,7 +141,7 @@ class ServedTeam:
         from kairo_team.serve.guard import Guard, refusal
 
         self._served = served
-        self._managers: list[Any] = []
+        self._mcp: McpOverHttp | None = None
         routes: list[Route] = []
         self.places: list[str] = []
         """The served interfaces and their places, for people."""
@@ -150,11 +151,10 @@ class ServedTeam:
             routes += openai_routes(served)
             self.places.append("OpenAI's interface below /v1")
         if "mcp" in interfaces:
-            from kairo_team.serve.mcp_http import McpOverHttp
+            from kairo_team.serve.mcp_server import McpOverHttp
 
-            over_http = McpOverHttp(served, description)
-            self._managers.append(over_http)
-            routes.append(Route("/mcp", over_http))
+            self._mcp = McpOverHttp(served, description)
+            routes.append(Route("/mcp", self._mcp))
             self.places.append("MCP at /mcp")
         if "a2a" in interfaces:
             from kairo_team.serve.a2a_routes import a2a_routes
@@ -181,10 +181,8 @@ class ServedTeam:
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
         """Take requests while the block runs; servers do so by themselves."""
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._served.open())  # first in, last out: managers answer with its callers
-            for manager in self._managers:
-                await stack.enter_async_context(manager.run())
+        # First in, last out: the MCP server answers with its callers.
+        async with self._served.open(), nullcontext() if self._mcp is None else self._mcp.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

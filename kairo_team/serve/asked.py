@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -39,7 +39,7 @@ from kairo_team.views.plain import PlainView
 from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import HumanGate, TeamCoordinator
+    from kairo_team.contracts import TeamCoordinator
     from kairo_team.events import Event
     from kairo_team.files import File
     from kairo_team.human import HumanRequest
@@ -107,7 +107,7 @@ class AskedRun:
         self._durable = durable
         self.question_seconds = question_seconds
         self._runtime: Runtime | None = None
-        self._listeners = 0
+        self._waiters = 0
         self._comes_back = False
         self._news = anyio.Event()
         self._answered = anyio.Event()
@@ -153,12 +153,12 @@ class AskedRun:
     @contextmanager
     def listening(self) -> Generator[None]:
         """Count a caller that waits for the run: when the last one leaves, the run ends, unless it is durable."""
-        self._listeners += 1
+        self._waiters += 1
         self._comes_back = False
         try:
             yield
         finally:
-            self._listeners -= 1
+            self._waiters -= 1
             self._end_if_left()
 
     def expect_back(self) -> None:
@@ -166,7 +166,7 @@ class AskedRun:
         self._comes_back = True
 
     def _end_if_left(self) -> None:
-        if not (self._listeners or self._comes_back or self._durable or self.stays or self.ended):
+        if not (self._waiters or self._comes_back or self._durable or self.stays or self.ended):
             self.cancel(LEFT)
 
     def cancel(self, reason: str) -> None:
@@ -276,7 +276,11 @@ class Caller:
             self._runtime.store = cast("Any", base.store).charging(account_of(name))
             budget = replace(budget, tokens=None, dollars=None)  # these two are the account's
         if budget is not None:
-            self._runtime.governor = _carved(base.governor, f"key {name!r}", budget)
+            above, named = base.governor, f"key {name!r}"
+            # Inside the runtime's own governor, nothing is guaranteed to a key.
+            self._runtime.governor = (
+                Governor(budget, name=named) if above is None else above.carve(named, budget, guarantee=Budget())
+            )
         self._team = replace(rules.team, runtime=None)  # the run gets the caller's
 
     @property
@@ -306,9 +310,11 @@ class Caller:
                 raise Misuse("an Idempotency-Key needs a journal, in which the run is found again: --journal runs.db")
             known = self._runs.get(request.run_id)
             earlier = known.request if known is not None else await run_in_thread(partial(self._recorded, request))
+            known = self._runs.get(request.run_id)  # perhaps begun meanwhile, by another request with the key
+            earlier = earlier if known is None else known.request
             if earlier is not None and _asked(earlier) != _asked(request):
                 raise OtherRequest
-            if (known := self._runs.get(request.run_id)) is not None:  # perhaps begun meanwhile
+            if known is not None:
                 return known
         return self._begin(request, durable=key is not None, answers=answers)
 
@@ -357,23 +363,23 @@ class Caller:
         if self.journal is None or not self._is_own(run_id) or (known is not None and not known.waits):
             return known
         try:
-            found = await run_in_thread(partial(_look_up, self.journal, run_id))
+            state, request, result, questions = await run_in_thread(partial(_look_up, self.journal, run_id))
         except RunNotFound:
             return known
         if run_id in self._runs:  # begun meanwhile
             return self._runs[run_id]
-        if found.state in ("running", "queued"):
+        if state in ("running", "queued"):
             raise Misuse(f"another server has the run {run_id}: ask that one, or wait until the run has ended")
-        if found.state == "interrupted" or (found.state == "suspended" and not found.questions):
-            run = self._begin_staying(found.request)
+        if state == "interrupted" or (state == "suspended" and not questions):
+            run = self._begin_staying(request)
             run.resumed = True
             return run
-        run = self._new(found.request, durable=True, stays=True)
-        if found.state == "suspended" and self._runtime.gate is None:
-            run.question = found.questions[0]
-        if found.state == "cancelled":
+        run = self._new(request, durable=True, stays=True)
+        if state == "suspended" and self._runtime.gate is None:
+            run.question = questions[0]
+        if state == "cancelled":
             run.cancelled = CANCELLED
-        run.end(found.result)
+        run.end(result)
         return run
 
     async def answer(self, run: AskedRun, decision: HumanDecision) -> AskedRun:
@@ -426,7 +432,9 @@ class Caller:
             raise TooMany
         run = self._new(request, durable=durable, stays=stays)
         runtime = self._runtime.with_subscribers([run.take])
-        runtime.gate = self._gate(runtime, run if answers else None)
+        if runtime.gate is None:
+            # Without a caller who answers, a recorded question stays open for `kairo` or the console.
+            runtime.gate = run if answers else None if runtime.store is None else DeferGate()
         if runtime.governor is not None and not durable:
             # Set aside at once, so that a caller hears of a budget that is used up before anything begins.
             # A time limit begins with the run, not with the carving.
@@ -435,12 +443,6 @@ class Caller:
         self._start(self._work, run, runtime)
         self._runs[request.run_id] = run
         return run
-
-    def _gate(self, runtime: Runtime, run: AskedRun | None) -> HumanGate | None:
-        if runtime.gate is not None:
-            return runtime.gate
-        # Without a caller who answers, a recorded question stays open for `kairo` or the console.
-        return run or (None if runtime.store is None else DeferGate())
 
     async def _work(self, run: AskedRun, runtime: Runtime) -> None:
         try:
@@ -474,19 +476,12 @@ class Caller:
         return recorded_request(journal, request.run_id)
 
 
-class _Recorded(NamedTuple):
-    """A run as its journal has it."""
-
-    state: str
-    request: TeamExecutionRequest
-    result: TeamResult | None
-    questions: Sequence[HumanRequest]
-
-
-def _look_up(journal: SqlJournal, run_id: str) -> _Recorded:
+def _look_up(
+    journal: SqlJournal, run_id: str
+) -> tuple[str, TeamExecutionRequest, TeamResult | None, Sequence[HumanRequest]]:
+    """Return the state of a recorded run, its request, its result and its open questions."""
     state = journal.show(run_id).state
-    request = recorded_request(journal, run_id)
-    return _Recorded(state, request, journal.result(run_id), journal.pending(run_id))
+    return state, recorded_request(journal, run_id), journal.result(run_id), journal.pending(run_id)
 
 
 def _size(runs: Iterable[AskedRun]) -> int:
@@ -531,11 +526,6 @@ def _lacked(result: TeamResult, governor: Governor | None, budget: Budget) -> bo
     return any(rest is not None and asked is not None and rest < asked for rest, asked in pairs)
 
 
-def _carved(base: Governor | None, name: str, budget: Budget) -> Governor:
-    """Return the governor of a caller, inside the runtime's own if it has one; nothing is guaranteed to it there."""
-    return Governor(budget, name=name) if base is None else base.carve(name, budget, guarantee=Budget())
-
-
 class Served:
     """A team with its callers."""
 
@@ -549,7 +539,12 @@ class Served:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
         """Take requests while the block runs; its end stops the runs; runs in a journal can be resumed later."""
-        await self._open_accounts()
+        limits = self.rules.key_budget
+        store: Any = runtime_of(bind_runtime(self.rules.team)).store
+        if limits is not None and keeps_accounts(store):
+            limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
+            for name in self._names:
+                await run_in_thread(partial(_open_account, store, name, limit))
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -559,16 +554,6 @@ class Served:
                 tasks.cancel_scope.cancel()  # first: requests that arrive now are refused
         for caller in self._callers.values():
             caller.forget_runs()  # one that was cancelled before it began has forgotten nothing itself
-
-    async def _open_accounts(self) -> None:
-        """Open each key's account, in a journal that has accounts."""
-        limits = self.rules.key_budget
-        store: Any = runtime_of(bind_runtime(self.rules.team)).store
-        if limits is None or not keeps_accounts(store):
-            return
-        limit = Budget(tokens=limits.tokens, dollars=limits.dollars)
-        for name in self._names:
-            await run_in_thread(partial(_open_account, store, name, limit))
 
     def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:

@@ -1,30 +1,36 @@
-"""The team as a tool of an MCP server, by the official SDK: progress, cancellation, questions, files of the result."""
+"""The team as a tool of an MCP server, by the official SDK, over stdio and over streamable HTTP."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import anyio
 from mcp import MCPError, types
 from mcp.server import Server
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from kairo_team._util.reply_json import object_schema
 from kairo_team._util.version import version_of_library
-from kairo_team.errors import KairoError
+from kairo_team.errors import KairoError, Misuse
 from kairo_team.results import TeamStatus
-from kairo_team.serve.asked import OtherRequest, TooMany
+from kairo_team.serve.asked import NOT_OPEN, OtherRequest, TooMany
 from kairo_team.serve.ends import STOPPED, described, why
+from kairo_team.serve.guard import CALLER, MOST_BYTES
 from kairo_team.serve.people import ANSWER, decision_of, question_text
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
+    from starlette.types import Receive, Scope, Send
 
     from kairo_team.files import File
     from kairo_team.human import HumanRequest
@@ -37,6 +43,8 @@ KEY: Final = "kairo-team/idempotency-key"
 """The entry of a call's `_meta` that names a run, as the header `Idempotency-Key` does over HTTP."""
 STDIO: Final = "stdio"
 """The one caller of a server over stdio."""
+_MOST_SESSIONS: Final = 1_000
+"""Sessions over HTTP at once."""
 
 
 def tool_name(team: str) -> str:
@@ -75,7 +83,9 @@ def make_server(served: Served, caller_of: Callable[[Context], str], description
             _take_answers(run, params.input_responses or {})
         else:
             try:
-                run = await caller.ask(goal, key=_key_of(context), answers=_can_ask(context))
+                named = dict(context.meta or {}).get(KEY)
+                key = named if isinstance(named, str) and named else None
+                run = await caller.ask(goal, key=key, answers=_can_ask(context))
             except TooMany:
                 return _failed("too many of your runs are under way: wait until one of them ends")
             except OtherRequest:
@@ -94,9 +104,42 @@ async def serve_stdio(served: Served, description: str) -> None:
         await server.run(source, sink, server.create_initialization_options())
 
 
-def _key_of(context: Context) -> str | None:
-    found = dict(context.meta or {}).get(KEY)
-    return found if isinstance(found, str) and found else None
+class McpOverHttp:
+    """The server as an ASGI app behind the guard: a session belongs to the key that began it."""
+
+    def __init__(self, served: Served, description: str) -> None:
+        self._server = make_server(served, _caller_of, description)
+        self._manager: StreamableHTTPSessionManager | None = None  # made in `run`: the SDK's can run only once
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Take requests while the block runs."""
+        # The guard has checked names, origins and the body.
+        manager = StreamableHTTPSessionManager(
+            self._server, max_request_body_size=MOST_BYTES, max_sessions=_MOST_SESSIONS
+        )
+        async with manager.run():
+            self._manager = manager
+            try:
+                yield
+            finally:
+                self._manager = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; `Misuse` outside `run`."""
+        if self._manager is None:
+            raise Misuse(NOT_OPEN)
+        name = scope[CALLER]
+        # The SDK binds a session to this user.
+        scope["user"] = AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[]))
+        await self._manager.handle_request(scope, receive, send)
+
+
+def _caller_of(context: Context) -> str:
+    request = context.request
+    assert request is not None, "every message came in a request"
+    name: str = request.scope[CALLER]
+    return name
 
 
 # ---------------------------------------------------------------- one call

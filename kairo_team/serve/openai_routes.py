@@ -20,7 +20,6 @@ from kairo_team.serve.posts import EventStream, Post, begun, caller_of, goal_of,
 if TYPE_CHECKING:
     from starlette.types import Send
 
-    from kairo_team.messages import ModelRequest
     from kairo_team.models.address.parts import Asked, Json
     from kairo_team.serve.asked import AskedRun, Served
     from kairo_team.serve.posts import Reply
@@ -90,7 +89,18 @@ class Completions:
             asked = self._form.read(given, "")
         except ValueError as error:
             raise Refused(str(error)) from None
-        _check_for_team(asked.request)
+        # A team has no tools, schema or settings of its own.
+        if asked.request.tools:
+            raise Refused("'tools' cannot be given to a team: its members have their own")
+        if asked.request.output_schema is not None:
+            raise Refused("the form of a team's answer is in its plan: leave the schema of the reply out")
+        if asked.request.max_tokens is not None:
+            limited = "the length of one reply limits a model; a run has the limit that its server gives: leave it out"
+            raise Refused(limited)
+        settings: dict[str, Any] = dict(asked.request.settings)
+        rest: Json = settings.pop("extra_body", {})
+        if names := [*settings, *rest]:
+            raise Refused(f"{names[0]!r} is a setting of a model, and this is a team: leave it out")
         return asked
 
     def _whole(self, asked: Asked, run: AskedRun) -> Response:
@@ -122,17 +132,3 @@ class Completions:
             await events.give(stream.broken(refused), more=False)
         else:
             await events.give(stream.end(reply), more=False)
-
-
-def _check_for_team(request: ModelRequest) -> None:
-    """Raise `Refused` for what a model has, and a team has not."""
-    if request.tools:
-        raise Refused("'tools' cannot be given to a team: its members have their own")
-    if request.output_schema is not None:
-        raise Refused("the form of a team's answer is in its plan: leave the schema of the reply out")
-    if request.max_tokens is not None:
-        raise Refused("the length of one reply limits a model; a run has the limit that its server gives: leave it out")
-    settings: dict[str, Any] = dict(request.settings)
-    rest: Json = settings.pop("extra_body", {})
-    if names := [*settings, *rest]:
-        raise Refused(f"{names[0]!r} is a setting of a model, and this is a team: leave it out")

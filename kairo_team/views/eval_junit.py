@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from kairo_team.views.text import one_line
+from kairo_team.views.text import NOT_XML, one_line
 
 if TYPE_CHECKING:
     from kairo_team.evals.eval_result import EvalResult, Trial
 
-_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML cannot hold, not even escaped."""
 _TITLE: Final = 200
 """Characters of a reason in an attribute."""
 _ELEMENTS: Final = {"fail": "failure", "undecided": "error", "error": "error", "not run": "skipped"}
@@ -56,4 +53,4 @@ def _add(suite: Element, result: EvalResult, trial: Trial) -> None:
 
 
 def _plain(text: str) -> str:
-    return _FORBIDDEN.sub("", text)
+    return NOT_XML.sub("", text)

@@ -8,7 +8,7 @@ from typing import Final
 
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult, Trial
 from kairo_team.evals.recorded_runs import RejudgedRuns
-from kairo_team.views.text import aligned, count, one_line
+from kairo_team.views.text import aligned, count, one_line, some_of
 
 MOST_CASES: Final = 20
 """Cases that a table names."""
@@ -128,8 +128,7 @@ def draw_comparison(found: Comparison) -> str:
 def _named(cases: Sequence[str]) -> str:
     if not cases:
         return "none"
-    rest = f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""
-    return f"{count(len(cases), 'case')}: {', '.join(cases[:MOST_CASES])}{rest}"
+    return f"{count(len(cases), 'case')}: {some_of(cases, MOST_CASES)}"
 
 
 def draw_table(rows: Iterable[Sequence[str]]) -> list[str]:

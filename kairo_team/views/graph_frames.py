@@ -226,14 +226,19 @@ class _Plan:
         made.frames[shape.id] = Box(0.0, 0.0, made.width, made.height)
         made.add(inner, _PAD, head)
         if rounds:
-            made.backs[shape.id] = _around_below(_PAD, _PAD + inner.width, head + inner.height)
+            # From the end of the row, below it, to its beginning.
+            left, right, bottom = _PAD + 8, _PAD + inner.width - 8, head + inner.height
+            made.backs[shape.id] = (right, bottom + 2), (right, bottom + 16), (left, bottom + 16), (left, bottom + 3)
         return made
 
     def _inside(self, shape: Shape, rounds: Mapping[str, Sequence[Shape]]) -> Picture:
         if not self._most_boxed:
             return Picture()
         if not self._is_boxed(shape):
-            return _strip(list(rounds.values()) or _columns_of(self._parts[shape.id]))
+            parts = self._parts[shape.id]
+            wide = min(max(_FEWEST_IN_ROW, ceil(2 * sqrt(len(parts)))), len(parts))
+            # A column for each round; else the strip is filled row by row.
+            return _strip(list(rounds.values()) or [parts[at::wide] for at in range(wide)])
         return self._rounds(shape.id, rounds) if rounds else self.level(shape.id)
 
     def _rounds(self, name: str, rounds: Mapping[str, Sequence[Shape]]) -> Picture:
@@ -251,12 +256,6 @@ class _Plan:
         return made
 
 
-def _columns_of(shapes: Sequence[Shape]) -> list[Sequence[Shape]]:
-    """Return the columns of a strip that is filled row by row."""
-    wide = max(_FEWEST_IN_ROW, ceil(2 * sqrt(len(shapes))))
-    return [shapes[at::wide] for at in range(min(wide, len(shapes)))]
-
-
 def _strip(columns: Sequence[Sequence[Shape]]) -> Picture:
     most = max(map(len, columns))
     made = Picture(len(columns) * _STEP - (_STEP - _SQUARE), most * _STEP - (_STEP - _SQUARE))
@@ -264,8 +263,3 @@ def _strip(columns: Sequence[Sequence[Shape]]) -> Picture:
         for down, shape in enumerate(column):
             made.squares[shape.id] = Box(across * _STEP, down * _STEP, _SQUARE, _SQUARE)
     return made
-
-
-def _around_below(left: float, right: float, bottom: float) -> tuple[Point, ...]:
-    """Return the corners of an arrow from the end of a row, below it, to its beginning."""
-    return (right - 8, bottom + 2), (right - 8, bottom + 16), (left + 8, bottom + 16), (left + 8, bottom + 3)

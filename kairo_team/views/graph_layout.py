@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, sqrt
@@ -143,7 +143,10 @@ def _lay_out_joined(dag: nx.DiGraph[str], sizes: Mapping[str, tuple[float, float
     _untangle(columns)
     _settle(columns)
     widths = [max(item.width for item in column) for column in columns]
-    lefts = _lefts(columns, widths)
+    lefts = [0.0]
+    for column, width in zip(columns[:-1], widths, strict=False):
+        arrows = sum(len(item.after) for item in column)  # more of them put the columns wider apart
+        lefts.append(lefts[-1] + width + min(_GAP_MOST, _GAP + _GAP_PER_ARROW * arrows))
     places = {
         name: Box(lefts[item.column], item.middle - item.height / 2, item.width, item.height)
         for name, item in boxes.items()
@@ -155,15 +158,12 @@ def _lay_out_joined(dag: nx.DiGraph[str], sizes: Mapping[str, tuple[float, float
 
 def path_of(corners: Sequence[Point]) -> str:
     """Write corners as a path of SVG: a line where a step is level, else a curve."""
-    return " ".join(_steps(corners))
-
-
-def _steps(corners: Sequence[Point]) -> Iterator[str]:
-    yield f"M{corners[0][0]:.0f},{corners[0][1]:.0f}"
+    steps = [f"M{corners[0][0]:.0f},{corners[0][1]:.0f}"]
     for (x, y), (to_x, to_y) in pairwise(corners):
         half = (x + to_x) / 2
         curve = f"C{half:.0f},{y:.0f} {half:.0f},{to_y:.0f} {to_x:.0f},{to_y:.0f}"
-        yield f"H{to_x:.0f}" if y == to_y else curve
+        steps.append(f"H{to_x:.0f}" if y == to_y else curve)
+    return " ".join(steps)
 
 
 # ---------------------------------------------------------------- columns and lanes
@@ -181,15 +181,12 @@ def _columns(dag: nx.DiGraph[str]) -> list[list[str]]:
         wanted = {name: (_mean(place[before] for before in dag.predecessors(name)), number[name]) for name in layer}
         ordered = sorted(layer, key=wanted.__getitem__)
         place |= {name: at / len(ordered) for at, name in enumerate(ordered)}
-        size = ceil(len(ordered) / ceil(len(ordered) / most)) if _meets_few(dag, ordered) else len(ordered)
+        # A layer whose arrows join few other tasks needs few lanes where it is cut into columns.
+        others = {other for name in ordered for other in (*dag.predecessors(name), *dag.successors(name))}
+        meets_few = len(others) <= len(ordered) / 2
+        size = ceil(len(ordered) / ceil(len(ordered) / most)) if meets_few else len(ordered)
         columns += [ordered[at : at + size] for at in range(0, len(ordered), size)]
     return columns
-
-
-def _meets_few(dag: nx.DiGraph[str], layer: Sequence[str]) -> bool:
-    """Return whether a layer's arrows join few other tasks; cut into columns, such a layer needs few lanes."""
-    others = {other for name in layer for other in (*dag.predecessors(name), *dag.successors(name))}
-    return len(others) <= len(layer) / 2
 
 
 def _mean(numbers: Iterable[float], *, default: float = 0.0) -> float:
@@ -230,7 +227,10 @@ def _untangle(columns: _Columns) -> None:
             break
         forward = turn % 2 == 0
         for column in columns if forward else reversed(columns):
-            wanted = {item: _neighbours_place(item, forward=forward) for item in column}
+            wanted = {
+                item: _mean((one.place for one in (item.before if forward else item.after)), default=item.place)
+                for item in column
+            }
             column.sort(key=wanted.__getitem__)
             _number([column])
         crossings = _count_crossings(columns)
@@ -243,10 +243,6 @@ def _number(columns: _Columns) -> None:
     for column in columns:
         for at, item in enumerate(column):
             item.place = (at + 0.5) / len(column)
-
-
-def _neighbours_place(item: _Item, *, forward: bool) -> float:
-    return _mean((other.place for other in (item.before if forward else item.after)), default=item.place)
 
 
 def _count_crossings(columns: _Columns) -> int:
@@ -290,7 +286,8 @@ def _stack(column: Sequence[_Item], wanted: Sequence[float]) -> None:
     """Place a column's items in order without overlap, with the least sum of squared distances to the places wanted."""
     offsets = [0.0]
     for above, below in pairwise(column):
-        offsets.append(offsets[-1] + _distance(above, below))
+        gap = _BETWEEN_BOXES if above.height and below.height else _BESIDE_A_LANE
+        offsets.append(offsets[-1] + (above.height + below.height) / 2 + gap)
     # Without the least distances this is isotonic regression: neighbours that would overlap are pooled.
     pools: list[tuple[float, float, int]] = []  # mean, weight, items
     for item, want, offset in zip(column, wanted, offsets, strict=True):
@@ -303,21 +300,6 @@ def _stack(column: Sequence[_Item], wanted: Sequence[float]) -> None:
     means = [mean for mean, _, size in pools for _ in range(size)]
     for item, mean, offset in zip(column, means, offsets, strict=True):
         item.middle = mean + offset
-
-
-def _distance(above: _Item, below: _Item) -> float:
-    """Return the least distance between the middles of two neighbours in a column."""
-    gap = _BETWEEN_BOXES if above.height and below.height else _BESIDE_A_LANE
-    return (above.height + below.height) / 2 + gap
-
-
-def _lefts(columns: _Columns, widths: Sequence[float]) -> list[float]:
-    """Return the left edge of each column; more arrows between two columns put them wider apart."""
-    lefts = [0.0]
-    for column, width in zip(columns[:-1], widths, strict=False):
-        arrows = sum(len(item.after) for item in column)
-        lefts.append(lefts[-1] + width + min(_GAP_MOST, _GAP + _GAP_PER_ARROW * arrows))
-    return lefts
 
 
 def _route(chain: Sequence[_Item], lefts: Sequence[float], widths: Sequence[float]) -> tuple[Point, ...]:

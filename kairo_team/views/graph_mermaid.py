@@ -24,17 +24,14 @@ which are HTML's, and marks that begin a list, a heading, an emphasis or an enti
 def draw_mermaid(chart: Chart) -> str:
     """Return the flowchart's text, from left to right; tasks are `t1`, `t2` and so on, in plan order."""
     names = {node.id: f"t{number}" for number, node in enumerate(chart.nodes, 1)}
-    lines = ["---", f"title: {_write_title(chart.title)}", "---", "flowchart LR"]
+    # A string of JSON is one of YAML, on one line; without anything that looks like a tag.
+    title = json.dumps(chart.title, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    lines = ["---", f"title: {title}", "---", "flowchart LR"]
     for node in chart.nodes:
         label = "<br/>".join(_escape(line) for line in (node.id, node.who, node.remark) if line)
         lines.append(f'    {names[node.id]}["{label}"]')
     lines += [f"    {names[before]} --> {names[after]}" for before, after in chart.edges]
     return "\n".join(lines) + "\n"
-
-
-def _write_title(title: str) -> str:
-    """Return a YAML string on one line; as in JSON, without anything that looks like a tag."""
-    return json.dumps(title, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _escape(text: str) -> str:

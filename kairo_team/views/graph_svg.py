@@ -6,7 +6,6 @@ The colours are readable on a light and on a dark page: boxes have their own bac
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from rich.cells import cell_len, chop_cells
 
 from kairo_team.views.graph_frames import Picture, Shape, arrange
 from kairo_team.views.graph_layout import Box, path_of
+from kairo_team.views.text import NOT_XML
 
 if TYPE_CHECKING:
     from kairo_team.views.graph_chart import Chart, Node
@@ -29,28 +29,27 @@ _HEAD: Final = 34.0
 """Height of the title's line."""
 _TITLE_CELL: Final = 9.0
 
-_GREY: Final = "#7a8490"
+GREY: Final = "#7a8490"
 """4 to 1 against white and against near-black."""
 _INK: Final = "#16202c"
 _GROUNDS: Final = ("#d6e8f7", "#fbe3c8", "#d3efe2", "#f3daea", "#f6f0b8", "#e2dcf5", "#dfe3e8", "#cfeef2")
-_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _STYLE: Final = f"""<style>
 text {{ font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: {_INK}; white-space: pre }}
-.title {{ font-size: 15px; font-weight: bold; fill: {_GREY} }}
-.size {{ fill: {_GREY} }}
+.title {{ font-size: 15px; font-weight: bold; fill: {GREY} }}
+.size {{ fill: {GREY} }}
 .id {{ font-weight: bold }}
 .remark {{ font-style: italic }}
-.soft {{ fill: {_GREY} }}
-.edge {{ fill: none; stroke: {_GREY}; stroke-width: 1.4 }}
+.soft {{ fill: {GREY} }}
+.edge {{ fill: none; stroke: {GREY}; stroke-width: 1.4 }}
 .back {{ stroke-dasharray: 5 4; stroke-linejoin: round }}
-.frame rect {{ fill: none; stroke: {_GREY} }}
-.frame text {{ fill: {_GREY} }}
-.task rect, .square {{ stroke: {_GREY} }}
+.frame rect {{ fill: none; stroke: {GREY} }}
+.frame text {{ fill: {GREY} }}
+.task rect, .square {{ stroke: {GREY} }}
 </style>"""
 _ARROW: Final = (
     '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
-    f'<path d="M0,0.5 L8,4 L0,7.5 z" fill="{_GREY}"/></marker></defs>'
+    f'<path d="M0,0.5 L8,4 L0,7.5 z" fill="{GREY}"/></marker></defs>'
 )
 
 
@@ -156,4 +155,4 @@ def _cut_middle(task_id: str, cells: int) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(_NOT_XML.sub("?", text))
+    return html.escape(NOT_XML.sub("?", text))

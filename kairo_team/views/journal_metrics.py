@@ -72,9 +72,9 @@ class Value(NamedTuple):
 def read_metrics(journal: SqlJournal) -> list[Value]:
     """Return the values of all metrics now; raises `JournalError` if the journal cannot be read."""
     with journal.database.reading() as connection:
-        values = [*_of_runs(journal, connection), *_of_questions(connection), *_of_calls(journal, connection)]
+        values = [*_of_runs(journal, connection), *_of_calls(journal, connection)]
         if isinstance(journal, PostgresJournal):
-            values += [*_of_units(connection), *_of_workers(connection)]
+            values += _of_cluster(connection)
     return [*values, *_of_accounts(journal.accounts())]
 
 
@@ -87,9 +87,6 @@ def _of_runs(journal: SqlJournal, connection: Connection) -> Iterator[Value]:
         yield Value("kairo.runs", {"team": team, "state": state}, number)
     for row in connection.execute(_QUEUED.format(now=connection.now)).fetchall():
         yield Value("kairo.run.queued_age", {"team": row["team"]}, _age(row["age"]))
-
-
-def _of_questions(connection: Connection) -> Iterator[Value]:
     for row in connection.execute(_QUESTIONS.format(now=connection.now)).fetchall():
         yield Value("kairo.questions", {"team": row["team"]}, row["number"])
         yield Value("kairo.question.age", {"team": row["team"]}, _age(row["age"]))
@@ -105,15 +102,12 @@ def _of_calls(journal: SqlJournal, connection: Connection) -> Iterator[Value]:
         yield Value("kairo.calls_in_doubt", {"team": team}, number)
 
 
-def _of_units(connection: Connection) -> Iterator[Value]:
+def _of_cluster(connection: Connection) -> Iterator[Value]:
     for row in connection.execute(_UNITS.format(now=connection.now)).fetchall():
         yield Value("kairo.waiting_units", {"kind": row["kind"]}, row["number"])
         yield Value("kairo.waiting_unit.age", {"kind": row["kind"]}, _age(row["age"]))
     for row in connection.execute(_GIVEN_UP, (GIVEN_UP,)).fetchall():
         yield Value("kairo.runs_given_up", {"team": row["team"]}, row["number"])
-
-
-def _of_workers(connection: Connection) -> Iterator[Value]:
     found: dict[str, list[int]] = {}
     for row in connection.execute(_WORKERS).fetchall():
         if has_connection(connection, row["lock"]):
@@ -160,9 +154,8 @@ def prometheus_text(values: Sequence[Value]) -> str:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    written = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    escaped = {
+        name: value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for name, value in labels.items()
+    }
+    written = ",".join(f'{name}="{value}"' for name, value in escaped.items())
     return f"{{{written}}}" if written else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

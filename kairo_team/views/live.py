@@ -21,11 +21,9 @@ from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
 from kairo_team.views.open_tasks import describe_chain
 from kairo_team.views.progress import RowState, RunProgress, TaskRow
-from kairo_team.views.text import clock, count, describe_verdict, duration, one_line
+from kairo_team.views.text import clock, count, describe_verdict, duration, one_line, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kairo_team.events import Event
 
 WIDE: Final = 100
@@ -185,8 +183,7 @@ class LiveView:
         lines: list[RenderableType] = []
         failures = self.progress.failures
         for cause, ids in list(failures.items())[:_MOST_CAUSES]:
-            more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
-            words = one_line(f"failed: {', '.join(ids[:_NAMED])}{more}: {cause}")
+            words = one_line(f"failed: {some_of(ids, _NAMED)}: {cause}")
             lines.append(Text(words, style="red", no_wrap=True, overflow=self._cut))
         if len(failures) > _MOST_CAUSES:
             lines.append(Text(f"and {count(len(failures) - _MOST_CAUSES, 'more cause')}", style="red"))
@@ -211,28 +208,28 @@ class LiveView:
         return grid
 
     def _spending(self, width: int) -> list[RenderableType]:
-        spending, limits = self.progress.spending, self._budget
-        unlimited = f"{spending.tokens:,} tokens"
+        progress, limits = self.progress, self._budget
+        set_aside, unlimited = progress.set_aside, f"{progress.tokens:,} tokens"
         lines: list[RenderableType] = []
         if limits.tokens is not None:
-            most = limits.tokens + spending.more_tokens
-            spent, held = spending.tokens, spending.held
-            aside = min(self.progress.set_aside.tokens, max(most - spent - held, 0))
+            most = limits.tokens + progress.more_tokens
+            spent, held = progress.tokens, set_aside.held
+            aside = min(set_aside.tokens, max(most - spent - held, 0))
             words = f"{spent:,} of {most:,}, {held:,} held" + (f", {aside:,} set aside" if aside else "")
             free = f", {max(most - spent - held - aside, 0):,} free"
             lines.append(self._bar("tokens", words, free, [_share(one, most) for one in (spent, held, aside)], width))
-        elif spending.held:
-            unlimited += f" and {spending.held:,} held"
+        elif set_aside.held:
+            unlimited += f" and {set_aside.held:,} held"
         if limits.dollars is not None:
-            all_dollars, paid, kept = limits.dollars + spending.more_dollars, spending.dollars, spending.held_dollars
-            saved = min(self.progress.set_aside.dollars, max(all_dollars - paid - kept, Decimal(0)))
+            all_dollars, paid, kept = limits.dollars + progress.more_dollars, progress.dollars, set_aside.held_dollars
+            saved = min(set_aside.dollars, max(all_dollars - paid - kept, Decimal(0)))
             words = f"{_money(paid)} of {_money(all_dollars)}, {_money(kept)} held"
             words += f", {_money(saved)} set aside" if saved else ""
             free = f", {_money(max(all_dollars - paid - kept - saved, Decimal(0)))} free"
             shares = [_share(one, all_dollars) for one in (paid, kept, saved)]
             lines.append(self._bar("dollars", words, free, shares, width))
-        elif spending.dollars:
-            unlimited += f", {_money(spending.dollars)}"
+        elif progress.dollars:
+            unlimited += f", {_money(progress.dollars)}"
         return lines if limits.tokens is not None else [Text(f"{unlimited}, no limit"), *lines]
 
     def _bar(self, what: str, words: str, free: str, shares: Sequence[float], width: int) -> Text:

@@ -94,7 +94,9 @@ def show_result(result: TeamResult) -> str:
     outcomes = result.outcomes
     accepted = sum(outcome.status is TaskStatus.COMPLETED for outcome in outcomes)
     done = f"{accepted:,} of {count(len(outcomes), 'task')} accepted"
-    head = f"{_text(result.run_id)}: {_badge(result.status.value)}"
+    # On a ground of its own, the state is readable on light and dark pages.
+    look = f"background:{_GROUNDS.get(result.status.value, '#f6f0b8')};color:#16202c;padding:0 6px"
+    head = f'{_text(result.run_id)}: <b style="{look}">{_text(result.status.value)}</b>'
     lines = [f"{done}, {_text(str(result.usage))}, {seconds(result.duration)}"]
     lines += [_text(text) for text in dict.fromkeys([result.error or "", *result.warnings[:3]]) if text]
     heads = ("task", "status", "member", "attempts", "tokens", "dollars", "review", "why")
@@ -127,18 +129,16 @@ def _criteria(outcomes: Sequence[TaskOutcome]) -> str:
 
 def _budgets(root: BudgetNode) -> str:
     """Write what the run and each member used of their limits."""
-    nodes = [root, *root.children[:_MOST_ROWS]]
-    rows = [(node.name, _spent(node), "" if node.halt is None else node.halt.value.replace("_", " ")) for node in nodes]
-    cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
-    lines = [f"<tr>{row}<td>{_meter(node)}</td></tr>" for row, node in zip(cells, nodes, strict=True)]
+    lines: list[str] = []
+    for node in (root, *root.children[:_MOST_ROWS]):
+        used, limit = node.usage, node.budget
+        spent = f"{used.tokens:,}" + ("" if limit.tokens is None else f" of {limit.tokens:,}") + " tokens"
+        spent += "" if not used.dollars and limit.dollars is None else f", {dollars(used.dollars)}"
+        spent += "" if limit.dollars is None else f" of {dollars(Decimal(limit.dollars))}"
+        halt = "" if node.halt is None else node.halt.value.replace("_", " ")
+        cells = "".join(f"<td>{_text(cell)}</td>" for cell in (node.name, spent, halt))
+        lines.append(f"<tr>{cells}<td>{_meter(node)}</td></tr>")
     return f"<table><tr><th>budget of</th><th>used</th><th></th><th></th></tr>{''.join(lines)}</table>"
-
-
-def _spent(node: BudgetNode) -> str:
-    used, limit = node.usage, node.budget
-    tokens = f"{used.tokens:,}" + ("" if limit.tokens is None else f" of {limit.tokens:,}") + " tokens"
-    paid = "" if not used.dollars and limit.dollars is None else f", {dollars(used.dollars)}"
-    return tokens + paid + ("" if limit.dollars is None else f" of {dollars(Decimal(limit.dollars))}")
 
 
 def _meter(node: BudgetNode) -> str:
@@ -153,12 +153,6 @@ def _meter(node: BudgetNode) -> str:
     share = min(round(float(used) / float(limit) * 100), 100) if limit else 100
     bar = f"width:{share}%;height:8px;background:{_INK}"
     return f'<div style="width:120px;border:1px solid {_INK}"><div style="{bar}"></div></div>'
-
-
-def _badge(state: str) -> str:
-    """Write a state on a ground of its own, which is readable on light and dark pages."""
-    ground = _GROUNDS.get(state, "#f6f0b8")
-    return f'<b style="background:{ground};color:#16202c;padding:0 6px">{_text(state)}</b>'
 
 
 def _outcome(outcome: TaskOutcome) -> tuple[str, ...]:

@@ -155,15 +155,12 @@ class PlainView:
                 what, why = describe_verdict(event.verdict), describe_findings(event.verdict)
                 return f"{what}: {why}" if why not in ("", what) else what
             case events.TaskEnded():
-                return self._end_line(task_id, event)
+                row = self.progress.rows[task_id]
+                spent = f", {count(row.tokens, 'token')}" if row.tokens else ""
+                work = f" after {count(event.attempts, 'attempt')}{spent}" if event.attempts else ""
+                unpassed = event.verdict if isinstance(event, events.TaskCompleted) else None
+                accepted = f", accepted without a pass ({unpassed})" if unpassed not in (None, "pass") else ""
+                return f"{row.state}{work}{accepted}" + (f": {event.reason}" if event.reason else "")
             case _:
                 pass
         return None
-
-    def _end_line(self, task_id: str, event: events.TaskEnded) -> str:
-        row = self.progress.rows[task_id]
-        spent = f", {count(row.tokens, 'token')}" if row.tokens else ""
-        work = f" after {count(event.attempts, 'attempt')}{spent}" if event.attempts else ""
-        unpassed = event.verdict if isinstance(event, events.TaskCompleted) else None
-        accepted = f", accepted without a pass ({unpassed})" if unpassed not in (None, "pass") else ""
-        return f"{row.state}{work}{accepted}" + (f": {event.reason}" if event.reason else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,14 +15,20 @@ from kairo_team import events
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 from kairo_team.views.open_tasks import BUDGET, Chains, Waits, describe_dependencies
-from kairo_team.views.pace import Pace
 from kairo_team.views.set_aside import SetAside
-from kairo_team.views.text import count, describe_findings, one_line
+from kairo_team.views.text import clock, count, describe_findings, one_line
 
 if TYPE_CHECKING:
     from kairo_team.events import Event, PlannedTask
 
 _NOTHING: Final = Decimal(0)
+_LATEST: Final = 50
+"""Tasks that ended last, from which the pace is measured."""
+_FEWEST: Final = 5
+"""Ends that a pace needs at least."""
+_MANY: Final = 100
+"""A pace that is written without a fraction."""
+_HOUR, _MINUTE, _SECOND = (3_600.0, "an hour"), (60.0, "a minute"), (1.0, "a second")
 
 
 class RowState(StrEnum):
@@ -38,52 +44,6 @@ class RowState(StrEnum):
     SUSPENDED = "suspended"
 
 
-class Spending:
-    """Sums up the events of one run, in order; `book` adds what tasks spend."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        """Tokens spent by the whole team so far."""
-        self.dollars = _NOTHING
-        """The same in US dollars."""
-        self.held = 0
-        """Tokens that are set aside for calls in flight."""
-        self.held_dollars = _NOTHING
-        self.more_tokens = 0
-        """Tokens that the run got beyond its first budget."""
-        self.more_dollars = _NOTHING
-        self._holds: dict[tuple[str, int], tuple[int, Decimal]] = {}
-
-    def take(self, event: Event) -> None:
-        """Take in the next event."""
-        match event:
-            case events.ModelStarted():
-                self._hold((event.call_id, event.number), event.held, to_dollars(event.held_picodollars))
-            case events.ModelCalled():
-                self._hold((event.call_id, event.number), 0, _NOTHING)
-            case events.BudgetToppedUp(task_id=None):
-                self.more_tokens += event.tokens or 0
-                self.more_dollars += to_dollars(event.picodollars or 0)
-            case events.TeamEnded():
-                self.tokens, self.dollars, self.held = event.usage.tokens, event.usage.dollars, 0
-                self.held_dollars = _NOTHING
-                self._holds.clear()  # calls without an end hold nothing any longer
-            case _:
-                pass
-
-    def book(self, tokens: int, dollars: Decimal) -> None:
-        """Add spending; it is negative if calls counted for more than their attempt reports."""
-        self.tokens += tokens
-        self.dollars += dollars
-
-    def _hold(self, call: tuple[str, int], tokens: int, dollars: Decimal) -> None:
-        before, dollars_before = self._holds.pop(call, (0, _NOTHING))
-        self.held += tokens - before
-        self.held_dollars += dollars - dollars_before
-        if tokens:
-            self._holds[call] = (tokens, dollars)
-
-
 END_STATES: Final[Mapping[type[events.Event], RowState]] = {
     events.TaskCompleted: RowState.DONE,
     events.TaskFailed: RowState.FAILED,
@@ -93,13 +53,16 @@ END_STATES: Final[Mapping[type[events.Event], RowState]] = {
 }
 
 
-_ENDED_BEFORE: Final = {
+STATES: Final[Mapping[str, RowState]] = {
+    "pending": RowState.PENDING,
+    "in_flight": RowState.RUNNING,
     "completed": RowState.DONE,
     "failed": RowState.FAILED,
     "skipped": RowState.SKIPPED,
     "cancelled": RowState.CANCELLED,
+    "suspended": RowState.SUSPENDED,
 }
-"""States by the status of a task that ended in an earlier session."""
+"""States by the status of a task."""
 _OPEN: Final = (RowState.PENDING, RowState.RUNNING, RowState.REVIEWING, RowState.SUSPENDED)
 """States of tasks that others may wait for."""
 
@@ -145,6 +108,39 @@ class TaskRow:
         return None if self.began is None else max(((self.ended or now) - self.began).total_seconds(), 0.0)
 
 
+class Pace:
+    """How fast tasks end, and how long the rest may take at that pace; it takes the time of each end."""
+
+    def __init__(self) -> None:
+        self._ends: deque[datetime] = deque(maxlen=_LATEST)
+        self._began: datetime | None = None
+
+    def begin(self, at: datetime) -> None:
+        """Take the time at which a task began to be worked on."""
+        self._began = self._began or at
+
+    def end(self, at: datetime) -> None:
+        """Take the time at which a task that was worked on ended."""
+        self._ends.append(at)
+
+    def per_second(self, now: datetime) -> float | None:
+        """Return how many tasks end in a second; None while that is not known."""
+        if len(self._ends) < _FEWEST or self._began is None:
+            return None
+        full = len(self._ends) == _LATEST
+        passed = (now - (self._ends[0] if full else self._began)).total_seconds()
+        return (len(self._ends) - full) / passed if passed > 0 else None
+
+    def describe(self, left: int, now: datetime) -> str:
+        """Return the pace, and how long so many tasks may take: `12 a minute, about 2:05 left`; "" if it is unknown."""
+        rate = self.per_second(now)
+        if rate is None:
+            return ""
+        size, unit = next((one for one in (_SECOND, _MINUTE) if rate * one[0] >= 1), _HOUR)
+        pace = f"{rate * size:,.3g} {unit}" if rate * size < _MANY else f"{rate * size:,.0f} {unit}"
+        return f"{pace}, about {clock(left / rate)} left" if left else pace
+
+
 class RunProgress:
     """Sums up the events of one run, in order; the first event decides which run.
 
@@ -156,9 +152,13 @@ class RunProgress:
         self.around: dict[str, str] = {}
         """Tasks of this run, by the ids of the runs inside them."""
         self.team = ""
-        self.spending = Spending()
+        self.dollars = _NOTHING
+        """US dollars spent by the whole team so far."""
+        self.more_tokens = 0
+        """Tokens that the run got beyond its first budget."""
+        self.more_dollars = _NOTHING
         self.set_aside = SetAside()
-        """The amounts that are set aside and not spent."""
+        """The amounts that are set aside and not spent, and those held for calls in flight."""
         self.rows: dict[str, TaskRow] = {}
         """In plan order."""
         self.ended: events.TeamEnded | None = None
@@ -167,6 +167,7 @@ class RunProgress:
         self.pace = Pace()
         self.failures: dict[str, list[str]] = {}
         """Ids of failed tasks by their cause, the first cause first."""
+        self._tokens = 0
         self._by_state: dict[RowState, dict[str, TaskRow]] = {state: {} for state in RowState}
         self._ended_before: dict[str, str] = {}
         """How tasks ended in earlier sessions, by id."""
@@ -179,7 +180,7 @@ class RunProgress:
     @property
     def tokens(self) -> int:
         """Tokens spent by the whole team so far."""
-        return self.spending.tokens
+        return self._tokens
 
     def take(self, event: Event) -> None:
         """Take in the next event."""
@@ -188,7 +189,6 @@ class RunProgress:
             self._take_inside(event)
             return
         self.latest = event.at
-        self.spending.take(event)
         self.set_aside.take(event)
         match event:
             case events.TeamStarted() | events.TeamResumed():
@@ -196,11 +196,15 @@ class RunProgress:
                 if isinstance(event, events.TeamResumed):
                     self._ended_before = dict(event.ended)
             case events.PlanReady():
-                self._plan(event)
+                for task_id in event.tasks:
+                    self._row(task_id)
+                self._graph = []
+                self._take_planned(event.graph)
             case events.PlanGrew():
                 self._take_planned(event.added)
             case events.TeamEnded():
                 self.ended = event
+                self._tokens, self.dollars = event.usage.tokens, event.usage.dollars
             case events.WorkEvent():
                 self._take_task_event(event)
             case _:
@@ -222,7 +226,11 @@ class RunProgress:
             row.waits.take(event)
             self._take_task(row, event)
         elif isinstance(event, events.ModelCalled):
-            self.spending.book(event.usage.tokens, event.usage.dollars)
+            self._tokens += event.usage.tokens
+            self.dollars += event.usage.dollars
+        elif isinstance(event, events.BudgetToppedUp):
+            self.more_tokens += event.tokens or 0
+            self.more_dollars += to_dollars(event.picodollars or 0)
 
     def _take_task(self, row: TaskRow, event: events.WorkEvent) -> None:
         match event:
@@ -266,18 +274,12 @@ class RunProgress:
             case _:
                 pass
 
-    def _plan(self, event: events.PlanReady) -> None:
-        for task_id in event.tasks:
-            self._row(task_id)
-        self._graph = []
-        self._take_planned(event.graph)
-
     def _take_planned(self, tasks: Iterable[PlannedTask]) -> None:
         for planned in tasks:
             row = self._row(planned.id)
             row.planned = planned
             self._graph.append(planned)
-            before = _ENDED_BEFORE.get(self._ended_before.get(row.id, ""))
+            before = STATES.get(self._ended_before.get(row.id, ""))
             if before is not None and row.state is RowState.PENDING:
                 self._move(row, before, "in an earlier session")
         self._chains = self._chain_left = None
@@ -308,7 +310,9 @@ class RunProgress:
     def _spend(self, row: TaskRow, booked: Usage, flying: Usage) -> None:
         tokens, dollars = row.tokens, row.booked.dollars + row.flying.dollars
         row.booked, row.flying = booked, flying
-        self.spending.book(row.tokens - tokens, booked.dollars + flying.dollars - dollars)
+        # Less than before, if the calls counted for more than their attempt reports.
+        self._tokens += row.tokens - tokens
+        self.dollars += booked.dollars + flying.dollars - dollars
 
     # ------------------------------------------------------------------ views
 

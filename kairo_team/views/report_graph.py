@@ -60,7 +60,8 @@ def draw_run(story: RunStory, address: Callable[[str], str] | None = None) -> tu
     """
     if not story.tasks:
         return Markup(""), Markup("There is no plan.")
-    shapes = [_shape(task) for task in story.tasks.values()]
+    planned = [task.planned for task in story.tasks.values()]
+    shapes = [Shape(one.id, one.depends_on, one.part_of, one.grows) for one in planned]
     most_boxed = MOST_BOXED if len(shapes) <= _MOST_SQUARES else 0
     if count_drawn(shapes) > MOST_BOXES:
         shapes = grouped(shapes, lambda name: _member(story.tasks[name]))
@@ -73,11 +74,6 @@ def draw_run(story: RunStory, address: Callable[[str], str] | None = None) -> tu
     picture = arrange(shapes, _WIDTH, dict.fromkeys(nodes, _HEIGHT), most_boxed=most_boxed)
     backs = {name: story.tasks[name].planned.until or "" for name in picture.backs}
     return _draw(picture, nodes, backs, address), _legend(picture)
-
-
-def _shape(task: TaskStory) -> Shape:
-    planned = task.planned
-    return Shape(task.id, planned.depends_on, planned.part_of, planned.grows)
 
 
 def _member(task: TaskStory) -> str:

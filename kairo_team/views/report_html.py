@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from kairo_team.engine.plan.planning import planned_task
 from kairo_team.events import TeamEnded
-from kairo_team.views.progress import RowState
+from kairo_team.views.progress import STATES
 from kairo_team.views.report_graph import draw_run
 from kairo_team.views.report_page import Known, describe
 from kairo_team.views.report_parts import Packed, left_out, make_parts
@@ -37,15 +37,8 @@ _SECTIONS: Final = {
     "notes": "Notes",
 }
 """Headings of a report, by their ids."""
-_STATES: Final = {
-    "pending": RowState.PENDING,
-    "in_flight": RowState.RUNNING,
-    "completed": RowState.DONE,
-    "failed": RowState.FAILED,
-    "skipped": RowState.SKIPPED,
-    "cancelled": RowState.CANCELLED,
-    "suspended": RowState.SUSPENDED,
-}
+_ALWAYS: Final = {"timeline", "graph", "budget", "tasks", "cost"}
+"""Sections of every report, also when they are empty."""
 
 
 def render_report(story: RunStory, known: Known | None = None, inside: Sequence[RunStory] = ()) -> str:
@@ -57,18 +50,10 @@ def render_report(story: RunStory, known: Known | None = None, inside: Sequence[
     page = describe(story, known or Known(), inside) | main
     page |= {"graph": picture, "graph_words": words, "inside": parts}
     page["inside_left_out"] = left_out(inside, parts)
-    page["contents"] = list(_contents(page))
+    page["contents"] = [(name, words) for name, words in _SECTIONS.items() if name in _ALWAYS or page.get(name)]
     css, js = page_style(), _script()
     trusted = {"policy": Markup(report_policy()), "css": Markup(css), "js": Markup(js)}  # noqa: S704 - the library's own
     return template("report.html").render(page=page, rows=packed.text(), **trusted)
-
-
-def _contents(page: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the sections that the page has: the id of the heading, and its words."""
-    always = {"timeline", "graph", "budget", "tasks", "cost"}
-    for name, words in _SECTIONS.items():
-        if name in always or page.get(name):
-            yield name, words
 
 
 def write_report(path: str | Path, page: str) -> None:
@@ -112,7 +97,7 @@ def add_outcomes(story: RunStory, outcomes: Iterable[TaskOutcome]) -> None:
 
 
 def _fill(task: TaskStory, outcome: TaskOutcome) -> None:
-    task.state, task.member, task.reason = _STATES[outcome.status.value], outcome.member, outcome.error
+    task.state, task.member, task.reason = STATES[outcome.status], outcome.member, outcome.error
     task.returned = outcome.usage
     if outcome.attempts:
         attempt = AttemptStory(outcome.attempts, outcome.member, 0.0, 0.0, outcome.status.value)

@@ -66,22 +66,26 @@ class Known(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def state_of(story: RunStory) -> tuple[str, str]:
-    """Return the state of a run according to its events, and a sentence on it."""
-    state = "open" if story.ended is None else story.ended.state
-    return state, _VERDICTS.get(state, f"The run: {state}.")
+def state_of(story: RunStory) -> str:
+    """Return the state of a run according to its events."""
+    return "open" if story.ended is None else story.ended.state
+
+
+def verdict_of(state: str) -> str:
+    """Return a sentence on the state of a run."""
+    return _VERDICTS.get(state, f"The run: {state}.")
 
 
 def describe(story: RunStory, known: Known, inside: Sequence[RunStory]) -> dict[str, Any]:
     """Return the page's values, except for its parts and the graph."""
-    state = known.state or state_of(story)[0]
+    state = known.state or state_of(story)
     output, sentence = cut(known.output or "", 20_000)
     return {
         "team": one_line(cut(story.team, 200)[0]),
         "run_id": story.run_id,
         "state": state,
         "started": story.started_at.strftime("%Y-%m-%d %H:%M:%S UTC") if story.started_at else "",
-        "verdict": _VERDICTS.get(state, f"The run: {state}."),
+        "verdict": verdict_of(state),
         "goal": " ".join(cut(story.goal, 2_000)).strip(),
         "line": " · ".join(line_of(story, known.limits)),
         "why": list(reasons(story, known)),
@@ -146,7 +150,7 @@ def reasons(story: RunStory, known: Known, *, with_questions: bool = True) -> It
     """
     error = known.error or (story.ended.error if story.ended else None)
     waiting = [asked.question for asked in story.questions if asked.is_open]
-    if waiting and (known.state or state_of(story)[0]) == "suspended":
+    if waiting and (known.state or state_of(story)) == "suspended":
         error = None  # it has the questions alone
     if error:
         yield cut(error, 1_000)[0]

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.views.report_calls import Calls
-from kairo_team.views.report_page import overview, state_of
+from kairo_team.views.report_page import overview, state_of, verdict_of
 from kairo_team.views.report_tasks import WAITS, Link, Row, make_rows
 from kairo_team.views.report_text import cut, dollars, macro, seconds
 from kairo_team.views.text import count, one_line
@@ -86,7 +86,10 @@ def _own_calls(task: TaskStory) -> list[CallStory]:
 def _sums(
     given: Budget | RunStory | MemberStory | TaskStory | None, usage: Usage, calls: Iterable[CallStory], *, closed: bool
 ) -> _Sums:
-    tokens, paid = _given(given)
+    if isinstance(given, Budget):
+        tokens, paid = given.tokens, None if given.dollars is None else Decimal(given.dollars)
+    else:
+        tokens, paid = (None, None) if given is None else (given.tokens_given, given.dollars_given)
     doubtful = [call for call in calls if call.in_doubt or call.dollars_in_doubt]
     return _Sums(
         tokens,
@@ -96,14 +99,6 @@ def _sums(
         sum((call.dollars_in_doubt for call in doubtful), Decimal(0)),
         closed,
     )
-
-
-def _given(given: Budget | RunStory | MemberStory | TaskStory | None) -> tuple[int | None, Decimal | None]:
-    if given is None:
-        return None, None
-    if isinstance(given, Budget):
-        return given.tokens, None if given.dollars is None else Decimal(given.dollars)
-    return given.tokens_given, given.dollars_given
 
 
 def _row(name: str, sums: _Sums, depth: int = 0) -> dict[str, Any]:
@@ -189,7 +184,7 @@ def make_parts(
     links: dict[tuple[str, str], list[Link]] = defaultdict(list)
     for number, one in enumerate(inside, 2):
         if one.within is not None:
-            words = f"run inside, of team {one_line(cut(one.team, 100)[0])}: {state_of(one)[0]}"
+            words = f"run inside, of team {one_line(cut(one.team, 100)[0])}: {state_of(one)}"
             links[one.within].append((f"#run-{number}" if one.run_id in firsts else "", words))
     parts: list[dict[str, Any]] = []
     for number, one in enumerate(stories, 1):
@@ -265,15 +260,14 @@ def _heading(story: RunStory, number: int, stories: Sequence[RunStory], firsts: 
     """Return the heading of the part of a run inside."""
     run_id, task_id = story.within or ("", "")
     around = next((one for one in stories if one.run_id == run_id and task_id in one.tasks), None)
-    state, verdict = state_of(story)
     return {
         "number": number,
         "task": 0 if around is None else firsts[run_id] + list(around.tasks).index(task_id),
         "task_id": task_id,
         "team": one_line(cut(story.team, 200)[0]),
         "run_id": story.run_id,
-        "state": state,
-        "verdict": verdict,
+        "state": state_of(story),
+        "verdict": verdict_of(state_of(story)),
         "words": f"{story.usage}, {seconds(story.ended.duration if story.ended else story.last)}.",
         "goal": cut(story.goal, 1_000)[0],
     }

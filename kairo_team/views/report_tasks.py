@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from kairo_team.artifacts import Finding
-    from kairo_team.verdicts import CriterionResult, EvaluationVerdict
+    from kairo_team.verdicts import CriterionResult
     from kairo_team.views.run_story import AttemptStory, QuestionStory, RunStory, TaskStory, Wait
 
 WAITS: Final = {
@@ -45,7 +45,8 @@ _COMPARED_OF_ALL: Final = 100_000
 _LEAST_TEXT, _MOST_TEXT = 300, 20_000
 _FILES_OF_ALL: Final = 5_000_000
 """Bytes of all files of a report together; the others are only named."""
-_PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Files that a page shows: no other kind is shown as itself, because a page or a script in it must not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,8 @@ def spans(task: TaskStory, waited: Sequence[Wait]) -> Iterator[Span]:
     for attempt in task.attempts:
         took = "" if attempt.end is None else f"{seconds(attempt.end - attempt.start)}, "
         words = f"attempt {attempt.number}: {took}{status_of(attempt).replace('_', ' ')}"
-        style = _STYLES.get(status_of(attempt), "a-error")
-        yield Span(style, attempt.start, attempt.end, words, attempt.number if len(task.attempts) > 1 else 0)
+        number = attempt.number if len(task.attempts) > 1 else 0
+        yield Span(style_of(attempt), attempt.start, attempt.end, words, number)
         if attempt.review_start is not None:
             took = "" if attempt.review_end is None else f"{seconds(attempt.review_end - attempt.review_start)}, "
             outcome = "open" if attempt.verdict is None else attempt.verdict.outcome.value
@@ -196,8 +197,9 @@ def bars(task: TaskStory, waited: Sequence[Wait], last: float) -> Iterator[Piece
     """Yield the same in percent of a timeline of `last` seconds."""
     scale = _WIDE / last if last else 0.0
     for style, start, end, words, number in spans(task, waited):
-        piece = _bar(style, start, last if end is None else end, scale, words)
-        yield piece._replace(number=str(number)) if number and piece.width >= _ROOM else piece
+        wide = max(((last if end is None else end) - start) * scale, 0.2)  # enough to be seen
+        x, width = round(max(min(start * scale, _WIDE - wide), 0.0), 1), round(wide, 1)
+        yield Piece(style, x, width, words, str(number) if number and width >= _ROOM else "")
 
 
 def status_of(attempt: AttemptStory) -> str:
@@ -216,11 +218,6 @@ def status_of(attempt: AttemptStory) -> str:
 def style_of(attempt: AttemptStory) -> str:
     """Return the style of an attempt in pictures."""
     return _STYLES.get(status_of(attempt), "a-error")
-
-
-def _bar(style: str, start: float, end: float, scale: float, words: str) -> Piece:
-    width = max((end - start) * scale, 0.2)  # wide enough to be seen
-    return Piece(style, round(max(min(start * scale, _WIDE - width), 0.0), 1), round(width, 1), words)
 
 
 def _waited(task: TaskStory, waited: tuple[Wait, ...], last: float, *, brief: bool = False) -> str:
@@ -308,13 +305,14 @@ def _attempts(task: TaskStory, page: _Page) -> Iterator[dict[str, Any]]:
         shown, sentence = cut(attempt.artifact or "", page.most) if page.alone and attempt is not last else ("", "")
         differs = before is not None and attempt.artifact is not None and before != attempt.artifact
         verdict = attempt.verdict
+        repeats = verdict is not None and any(verdict.feedback == one.observed for one in verdict.findings)
         yield {
             "number": attempt.number,
             "status": status_of(attempt),
             "verdict": None if verdict is None else verdict.outcome.value,
             "facts": _attempt_facts(attempt, timed=timed),
             "error": attempt.error and cut(attempt.error, 1_000)[0],
-            "feedback": _feedback(verdict),
+            "feedback": "" if verdict is None or repeats else cut(verdict.feedback, 1_000)[0],
             "findings": [_finding(one) for one in verdict.findings] if verdict else [],
             "calls": page.calls.shown(attempt.calls),
             "calls_left_out": left_out(attempt),
@@ -349,7 +347,7 @@ def _file(file: File, page: _Page) -> dict[str, str]:
         return {"words": str(file), "name": file.name, "image": "", "link": ""}
     page.room[0] -= size
     written = base64.b64encode(data).decode("ascii")
-    image = f"data:{file.media_type};base64,{written}" if file.media_type in _PICTURES else ""
+    image = f"data:{file.media_type};base64,{written}" if file.media_type in PICTURES else ""
     # Never as its own type: a page or a script in it must not run where it is opened.
     link = "" if image else f"data:application/octet-stream;base64,{written}"
     return {"words": str(file), "name": file.name, "image": image, "link": link}
@@ -364,12 +362,6 @@ def _attempt_facts(attempt: AttemptStory, *, timed: bool) -> str:
     if attempt.verdict is not None and attempt.verdict.score is not None:
         facts.append(f"score {attempt.verdict.score:.2g}")
     return " · ".join(one for one in facts if one)
-
-
-def _feedback(verdict: EvaluationVerdict | None) -> str:
-    """Return the feedback of a review, or "" if a finding says the same."""
-    said = verdict is None or any(verdict.feedback == one.observed for one in verdict.findings)
-    return "" if verdict is None or said else cut(verdict.feedback, 1_000)[0]
 
 
 def _finding(finding: Finding) -> str:

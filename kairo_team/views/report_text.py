@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
 from itertools import accumulate
@@ -115,19 +115,14 @@ def changes(before: str, after: str, most: int) -> list[tuple[str, str]]:
 
     Lines beyond `most` characters are only counted.
     """
-    found = list(_compared(before, after))
+    compared = list(difflib.unified_diff(_lines(before), _lines(after), n=2, lineterm=""))
+    # Without the two lines that name the files.
+    found = [({"+": "add", "-": "del"}.get(line[:1], "same"), line) for line in compared[2:]]
     sizes = accumulate(len(line) + _MARKUP for _, line in found)
     shown = sum(size <= most for size in sizes)
     if shown < len(found):
         return [*found[:shown], ("same", f"... {len(found) - shown:,} more lines of the comparison")]
     return found
-
-
-def _compared(before: str, after: str) -> Iterator[tuple[str, str]]:
-    one, other = _lines(before), _lines(after)
-    # Without the two lines that name the files.
-    for line in list(difflib.unified_diff(one, other, n=2, lineterm=""))[2:]:
-        yield {"+": "add", "-": "del"}.get(line[:1], "same"), line
 
 
 def _lines(text: str) -> list[str]:

@@ -202,13 +202,9 @@ def recorded_attempts(journal: SqlJournal, run_id: str, task_id: str | None = No
                 continue
             made = look_at(row["value"], object, what, outline)
             if isinstance(made, Attempt):
-                yield _as_shown(made)
-
-
-def _as_shown(made: Attempt) -> Attempt:
-    if made.shown is None or made.output is None:
-        return made
-    return made._replace(output=replace(made.output, artifact=made.shown))
+                if made.shown is not None and made.output is not None:
+                    made = made._replace(output=replace(made.output, artifact=made.shown))
+                yield made
 
 
 def runs_inside(journal: SqlJournal, run_id: str) -> list[RunInside]:
@@ -306,12 +302,16 @@ def call_sums(journal: SqlJournal, run: RecordedRun) -> tuple[CallSum, ...]:
     with journal.database.reading() as connection:
         rows = recovery.call_sums(connection, run.run_id, recovery.over_in(journal.database, run.state))
     return tuple(
-        CallSum(one["what"], one["name"], one["calls"], one["in_doubt"], _sum_of(one), one["under_way"]) for one in rows
+        CallSum(
+            one["what"],
+            one["name"],
+            one["calls"],
+            one["in_doubt"],
+            Usage(one["prompt"], one["completion"], to_dollars(one["picos"]), 0, one["tool_calls"]),
+            one["under_way"],
+        )
+        for one in rows
     )
-
-
-def _sum_of(row: Any) -> Usage:
-    return Usage(row["prompt"], row["completion"], to_dollars(row["picos"]), 0, row["tool_calls"])
 
 
 def recorded_error(journal: SqlJournal, run_id: str) -> str | None:

@@ -408,13 +408,14 @@ class RunStory:
     def _take_call(
         self, event: events.ModelStarted | events.ToolStarted | events.ModelCalled | events.ToolCalled, at: float
     ) -> None:
-        model = isinstance(event, events.ModelStarted | events.ModelCalled)
-        number = event.number if isinstance(event, events.ModelStarted | events.ModelCalled) else 1
+        what: Literal["model", "tool"]
+        if isinstance(event, events.ModelStarted | events.ModelCalled):
+            what, name, purpose, number = "model", event.model, event.purpose, event.number
+        else:
+            what, name, purpose, number = "tool", event.tool, "tool", 1
         call = self._open_calls.pop((event.call_id, number), None) if event.call_id else None
         if call is None:  # a start, a refusal, or an end in a file that has no starts
             start = at if isinstance(event, events.ModelStarted | events.ToolStarted) else at - event.duration
-            name, purpose = _name(event)
-            what: Literal["model", "tool"] = "model" if model else "tool"
             call = CallStory(
                 what, name, event.call_id, number, purpose, event.task_id, event.member, event.attempt, start
             )
@@ -450,14 +451,6 @@ def tell(told: Iterable[Event]) -> RunStory:
     for event in told:
         story.take(event)
     return story
-
-
-def _name(
-    event: events.ModelStarted | events.ToolStarted | events.ModelCalled | events.ToolCalled,
-) -> tuple[str, str]:
-    if isinstance(event, events.ModelStarted | events.ModelCalled):
-        return event.model, event.purpose
-    return event.tool, "tool"
 
 
 def _dollars(picodollars: int | None) -> Decimal | None:

@@ -71,7 +71,7 @@ class _Account:
 
 
 class SetAside:
-    """Sums up what is set aside, event by event. After the last event of a session nothing is."""
+    """Sums up what is set aside and held, event by event. After the last event of a session nothing is."""
 
     def __init__(self) -> None:
         self._accounts: dict[_Key, _Account] = {}
@@ -115,9 +115,20 @@ class SetAside:
                 for one in whose:
                     self._accounts[one].hold(event.held, event.held_picodollars)
             case events.ModelCalled():
-                self._end_call(event)
+                found = self._holds.pop((event.call_id, event.number), (self._whose(event), 0, 0))
+                whose, tokens, picodollars = found
+                used, paid = event.usage.tokens, to_picodollars(event.usage.dollars)
+                for account in (self._accounts[one] for one in whose if one in self._accounts):
+                    account.hold(-tokens, -picodollars)
+                    account.spend(used, paid)
+                    account.flying = account.flying[0] + used, account.flying[1] + paid
             case events.AttemptFinished():
-                self._end_attempt(event)
+                task = self._accounts.get(("task", event.task_id))
+                if task is not None:  # what the attempt itself reports has what teams inside it spent too
+                    more = event.usage.tokens - task.flying[0], to_picodollars(event.usage.dollars) - task.flying[1]
+                    task.flying = 0, 0
+                    for one in self._of_task(event.task_id, event.member):
+                        self._accounts[one].spend(*more)
             case _:
                 pass
 
@@ -147,24 +158,6 @@ class SetAside:
 
     def _of_task(self, task_id: str, member: str | None) -> tuple[_Key, ...]:
         return tuple(one for one in (("task", task_id), ("member", member or "")) if one in self._accounts)
-
-    def _end_call(self, event: events.ModelCalled) -> None:
-        whose, tokens, picodollars = self._holds.pop((event.call_id, event.number), (self._whose(event), 0, 0))
-        used, paid = event.usage.tokens, to_picodollars(event.usage.dollars)
-        for account in (self._accounts[one] for one in whose if one in self._accounts):
-            account.hold(-tokens, -picodollars)
-            account.spend(used, paid)
-            account.flying = account.flying[0] + used, account.flying[1] + paid
-
-    def _end_attempt(self, event: events.AttemptFinished) -> None:
-        """Count what the attempt itself reports: it has what teams inside it spent too."""
-        task = self._accounts.get(("task", event.task_id))
-        if task is None:
-            return
-        more = event.usage.tokens - task.flying[0], to_picodollars(event.usage.dollars) - task.flying[1]
-        task.flying = 0, 0
-        for one in self._of_task(event.task_id, event.member):
-            self._accounts[one].spend(*more)
 
     def amounts(self) -> list[Aside]:
         """Return who has something set aside that is not spent, the largest amount first."""
@@ -197,6 +190,16 @@ class SetAside:
     def dollars(self) -> Decimal:
         """The same in US dollars."""
         return to_dollars(sum(one.picodollars for one in self.amounts()))
+
+    @property
+    def held(self) -> int:
+        """Tokens that are held for calls under way."""
+        return sum(tokens for _, tokens, _ in self._holds.values())
+
+    @property
+    def held_dollars(self) -> Decimal:
+        """The same in US dollars."""
+        return to_dollars(sum(picodollars for _, _, picodollars in self._holds.values()))
 
     def describe(self, task_id: str = "") -> str:
         """Say how much is set aside for others than a task, calls under way included; "" if nothing is."""

@@ -40,11 +40,9 @@ _SAME_COLLECTION: Final = 1.0
 class Metrics:
     """The instruments, and the logger that emits events."""
 
-    def __init__(
-        self, scope: str, meter_provider: MeterProvider | None, logger_provider: LoggerProvider | None
-    ) -> None:
-        meter = metrics.get_meter(scope, meter_provider=meter_provider)
-        self._logger = get_logger(scope, logger_provider=logger_provider)
+    def __init__(self, meter_provider: MeterProvider | None, logger_provider: LoggerProvider | None) -> None:
+        meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
+        self._logger = get_logger(names.SCOPE, logger_provider=logger_provider)
         self._tokens = meter.create_histogram(
             names.TOKEN_USAGE,
             "{token}",
@@ -174,6 +172,10 @@ class JournalMetrics:
     def _observe(self, metric: str, _options: CallbackOptions) -> Iterable[Observation]:
         with self._reading:
             if time.monotonic() - self._read_at > _SAME_COLLECTION:
-                self._values, self._read_at = read_metrics(self._journal), time.monotonic()
+                self._values = []
+                try:
+                    self._values = read_metrics(self._journal)
+                finally:
+                    self._read_at = time.monotonic()  # also if it failed: a database that is away takes its time
             found = [one for one in self._values if one.metric == metric]
         return [Observation(one.value, dict(one.labels)) for one in found]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from time import time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -24,7 +24,6 @@ from kairo_team.results import TeamStatus
 from kairo_team.views import telemetry_content as content
 from kairo_team.views import telemetry_names as names
 from kairo_team.views.telemetry_metrics import Metrics
-from kairo_team.views.telemetry_texts import Answered, RunTexts
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.util.types import AttributeValue
 
-    from kairo_team.events import Event
+    from kairo_team.events import Event, PlannedTask
 
 
 _W3C: Final = TraceContextTextMapPropagator()
@@ -61,6 +60,53 @@ class _Work:
     """Whether the span belongs to another library, which makes the same call and ends the span itself."""
     error: Exception | None = None
     """The exception that the work raised."""
+
+
+class Answered(NamedTuple):
+    """The span of a call that has ended, and waits for its reply."""
+
+    span: Span
+    task_id: str | None
+    at: int
+    """When the call ended, in nanoseconds since 1970."""
+
+    def end(self) -> None:
+        """End the span at the time at which its call ended."""
+        self.span.end(self.at)
+
+
+class RunTexts:
+    """The texts of a run for spans that have not begun, or have not ended. Without any, nothing is kept."""
+
+    def __init__(self) -> None:
+        self.prompts: dict[str, dict[str, str]] = {}
+        """The last request of each call under way, as attributes, by the call's id."""
+        self.answered: dict[str, Answered] = {}
+        """Calls whose reply has not come, by their id."""
+        self.descriptions: dict[str, str] = {}
+        self.artifacts: dict[str, str] = {}
+        """The last artifact of each task."""
+        self.accepted: set[str] = set()
+        self._needed: set[str] = set()
+        """Tasks that others depend on."""
+
+    def plan(self, planned: Iterable[PlannedTask]) -> None:
+        """Take the tasks of a plan."""
+        for task in planned:
+            self.descriptions[task.id] = task.description
+            self._needed.update(task.depends_on)
+
+    def output(self) -> str:
+        """Return the accepted artifacts on which no other task depends; "" without any."""
+        last = [text for one, text in self.artifacts.items() if one in self.accepted and one not in self._needed]
+        return "\n\n".join(last)
+
+    def end_answered(self, *task_ids: str) -> None:
+        """End the calls, of some tasks or of all, whose reply never came: a guardrail kept it, or it was cut short."""
+        for call_id, one in list(self.answered.items()):
+            if not task_ids or one.task_id in task_ids:
+                one.end()
+                del self.answered[call_id]
 
 
 @dataclass(slots=True)
@@ -138,7 +184,7 @@ class Spans:
     ) -> None:
         self._with_texts = with_texts
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
-        self._metrics = Metrics(names.SCOPE, meter_provider, logger_provider)
+        self._metrics = Metrics(meter_provider, logger_provider)
         self._traces: dict[str, _Trace] = {}
         self._handlers: Mapping[type[Event], Callable[[Any, _Trace], None]] = {
             events.PlanReady: self._take_plan,
@@ -233,15 +279,10 @@ class Spans:
         }
         if self._with_texts:
             about |= content.said_to(event.goal)
-        parent = self._around_run(event.within, event.within_task)
+        # A worker begins a run inside an attempt without a current span: the attempt's context is taken then.
+        parent = contexts.get_current() if around is None else _parent(around, event.within_task)
         run = self._start(f"{names.INVOKE_WORKFLOW} {event.team}", about, parent, conversation, links=links)
         self._traces[event.run_id] = _Trace(event.team, run, conversation)
-
-    def _around_run(self, within: str | None, task_id: str | None) -> Context:
-        """Return the context that a run's span begins in."""
-        # A worker begins a run inside an attempt without a current span: the attempt's context is taken then.
-        around = None if within is None else self._traces.get(within)
-        return contexts.get_current() if around is None else _parent(around, task_id)
 
     def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
         del self._traces[event.run_id]
@@ -363,7 +404,7 @@ class Spans:
             about[names.GUARANTEED_DOLLARS] = float(to_dollars(carved.picodollars))
         if self._with_texts and event.task_id in found.texts.descriptions:
             about |= content.said_to(found.texts.descriptions[event.task_id])
-        parent = self._in_task(event, found)
+        parent = self._task(event, found).context
         work = self._start(f"{names.INVOKE_AGENT} {event.member}", about, parent, found.conversation)
         found.attempts[event.task_id] = work
         found.begin(event, work)
@@ -389,7 +430,7 @@ class Spans:
         }
         made = found.attempts.get(event.task_id)
         links = [] if made is None else [Link(made.span.get_span_context())]
-        parent = self._in_task(event, found)
+        parent = self._task(event, found).context
         review = self._start(f"evaluate {event.task_id}", about, parent, found.conversation, links=links)
         found.begin(event, review)
 
@@ -500,10 +541,6 @@ class Spans:
         given = {names.CONVERSATION_ID: conversation, **about}
         span = self._tracer.start_span(name, parent, kind, given, links)
         return _Work(span, trace.set_span_in_context(span, parent))
-
-    def _in_task(self, event: events.TaskEvent, found: _Trace) -> Context:
-        """Return the context of a task's span, in which its attempts and reviews are."""
-        return self._task(event, found).context
 
     def _borrow(
         self, parent: Context, call: Mapping[str, AttributeValue], same: Mapping[str, AttributeValue]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kairo_team.views.report_tasks import PICTURES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -11,8 +13,6 @@ if TYPE_CHECKING:
 
 MOST_FILES: Final = 50
 """Most files that a page lists; those that were made last are kept."""
-PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Files that a page shows: no other kind is sent as itself, because a page or a script in it must not run."""
 MOST_OF_A_PICTURE: Final = 5_000_000
 """Most bytes of a file that a page shows; a larger one can be saved."""
 

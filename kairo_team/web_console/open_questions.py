@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kairo_team.web_console.made_files import last_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from kairo_team.human import HumanRequest
@@ -95,27 +95,21 @@ def open_questions(source: Source, run_id: str | None = None) -> tuple[OpenQuest
 
     The oldest question comes first, deferred ones come last.
     """
-    runs: dict[str, tuple[RecordedRun, ...]] = {}
+    runs: dict[str, Sequence[RecordedRun]] = {}  # each run that asks, with those around it
     made = cache(source.files)  # a run may ask a hundred questions, and its files are found among all its attempts
     found: list[OpenQuestion] = []
     for one in source.pending(run_id):
         asked = one.asked
         if asked.run_id not in runs:
-            runs[asked.run_id] = tuple(_outwards(source, asked.run_id))
+            outwards = [source.show(asked.run_id)]
+            while (around := outwards[-1].parent) is not None:
+                outwards.append(source.show(around))
+            runs[asked.run_id] = outwards
         asking, outermost = runs[asked.run_id][0], runs[asked.run_id][-1]
         changes, hint = compare(asked.before, asked.subject) if asked.before else None, source.resume_hint(outermost)
         files, more = _files(made, asked)
         found.append(OpenQuestion(asked, one.asked_at, one.deferral, asking, hint, changes, files, more))
     return tuple(found)
-
-
-def _outwards(source: Source, run_id: str) -> Iterator[RecordedRun]:
-    """Yield a run, the run around it, and so on outwards."""
-    name: str | None = run_id
-    while name is not None:
-        run = source.show(name)
-        yield run
-        name = run.parent
 
 
 def _files(made: Callable[[str], Sequence[MadeFile]], question: HumanRequest) -> tuple[Sequence[MadeFile], int]:

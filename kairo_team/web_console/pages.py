@@ -150,7 +150,7 @@ class Pages:
         if run.problem is not None:
             return None
         try:
-            return self._source.limit(run.run_id)
+            return self._source.limit(run)
         except RunNotFound:  # it was forgotten just now
             return None
 
@@ -163,20 +163,15 @@ class Pages:
         self._access.set_cookie(response)
         return response
 
-    def questions(self, request: Request) -> Response:
-        """Show the questions that wait for a person."""
-        return self._questions(request)
-
-    def _questions(self, request: Request, refused: str = "", status: int = 200, current: str = "") -> Response:
+    def questions(self, request: Request, refused: str = "", status: int = 200, current: str = "") -> Response:
+        """Show the questions that wait for a person, and why an answer to the `current` one was refused."""
         done = request.query_params.get("done", "")
         parts = self._parts(request, "question_parts.html", {"questions": open_questions(self._source)})
         return self._page(request, "questions.html", status, parts=parts, done=done, refused=refused, current=current)
 
-    def run(self, request: Request) -> Response:
-        """Show one run; of a long run, only its first events."""
-        return self._run(request, request.query_params.get("id", ""))
-
-    def _run(self, request: Request, run_id: str, refused: str = "", status: int = 200) -> Response:
+    def run(self, request: Request, run_id: str = "", refused: str = "", status: int = 200) -> Response:
+        """Show one run, by default the one of the address; of a long run, only its first events."""
+        run_id = run_id or request.query_params.get("id", "")
         page = self._pages.of(run_id)
         run = self._source.show(run_id)
         shown = Shown(start=_number(request.query_params.get("from", "")))
@@ -192,8 +187,7 @@ class Pages:
             raise HTTPException(404, f"Run {run_id!r} has no task {task_id!r}.")
         shown = {"form_key": self._access.form_key, "here": _run_path(run_id), **values}
         if "part" in request.query_params:
-            text = self._templates.get_template("task_part.html").render(shown)
-            return HTMLResponse(text.encode("utf-8", "replace"))
+            return self._html("task_part.html", shown)
         return self._page(request, "task.html", here=_run_path(run_id), **values)
 
     def report(self, request: Request) -> Response:
@@ -320,9 +314,7 @@ class Pages:
     async def cancel(self, request: Request) -> Response:
         """End a run for good."""
         given = await self._form(request)
-        run_id, why = given.get("run", ""), given.get("text", "").strip()
-        reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
-        await run_in_thread(self._source.cancel, run_id, reason)
+        await run_in_thread(self._source.cancel, given.get("run", ""), self._reason(request, given))
         return _back(given, "cancelled")
 
     async def cancel_runs(self, request: Request) -> Response:
@@ -331,9 +323,7 @@ class Pages:
         names = [name.removeprefix(_SELECTED) for name in given if name.startswith(_SELECTED)]
         if not names:
             raise ValueError("select the runs to cancel")
-        why = given.get("text", "").strip()
-        reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
-        refused = list[str]()
+        reason, refused = self._reason(request, given), list[str]()
         for name in names:
             try:
                 await run_in_thread(self._source.cancel, name, reason)
@@ -373,7 +363,7 @@ class Pages:
     async def cancel_task(self, request: Request) -> Response:
         """End one task of a run at work."""
         given = await self._form(request)
-        reason = f"cancelled by {self._who(request)} in the console"
+        reason = self._reason(request, given)
         await run_in_thread(lambda: self._at_work(given).cancel_task(given.get("task", ""), reason))
         return _back(given, "the task is being cancelled")
 
@@ -407,6 +397,11 @@ class Pages:
 
     # ------------------------------------------------------------------ what pages share
 
+    def _reason(self, request: Request, given: Mapping[str, str]) -> str:
+        """Return why something is cancelled: who did it, and what they wrote."""
+        why = given.get("text", "").strip()
+        return f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
+
     def _who(self, request: Request) -> str:
         return self._name(request) or "somebody"
 
@@ -430,14 +425,21 @@ class Pages:
         }
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        text = self._templates.get_template(template).render({**self._common(request), **values})
+        return self._html(template, {**self._common(request), **values}, status)
+
+    def _html(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+        text = self._templates.get_template(template).render(values)
         # A member's text may hold lone surrogates, which UTF-8 has no bytes for.
         return HTMLResponse(text.encode("utf-8", "replace"), status)
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """Show why something was not done."""
         if isinstance(error, JournalError):
-            return self._unreadable(request, error)
+            if request.url.path.endswith("/stream"):  # after any other answer, a browser would give the stream up
+                return PlainTextResponse(_RECONNECT, media_type="text/event-stream")
+            # Without a look at the runs: the journal cannot be read.
+            values = {**self._about(request), "waiting": 0, "heading": "Not done", "sentence": str(error)}
+            return self._html("refused.html", values, _AWAY)
         status = (
             error.status_code if isinstance(error, HTTPException) else 404 if isinstance(error, LookupError) else 409
         )
@@ -447,19 +449,11 @@ class Pages:
             if given.get("back", "").startswith("/?"):
                 return self._runs(request, _asked_of(given), "", sentence, status)
             if given.get("back", "").startswith("/questions"):
-                return self._questions(request, sentence, status, given.get("question", ""))
+                return self.questions(request, sentence, status, given.get("question", ""))
             with suppress(RunNotFound):
-                return self._run(request, _run_of(given), sentence, status)
+                return self.run(request, _run_of(given), sentence, status)
         heading = "Not found" if status == 404 and request.method == "GET" else "Not done"  # noqa: PLR2004 - HTTP's number
         return self._page(request, "refused.html", status, heading=heading, sentence=sentence)
-
-    def _unreadable(self, request: Request, error: JournalError) -> Response:
-        """Show that the journal cannot be read, without reading it; have an open page connect again later."""
-        if request.url.path.endswith("/stream"):  # after any other answer, a browser would give the stream up
-            return PlainTextResponse(_RECONNECT, media_type="text/event-stream")
-        values = {**self._about(request), "waiting": 0, "heading": "Not done", "sentence": str(error)}
-        text = self._templates.get_template("refused.html").render(values)
-        return HTMLResponse(text.encode("utf-8", "replace"), _AWAY)
 
 
 def _amount(text: str) -> str:

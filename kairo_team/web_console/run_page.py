@@ -29,7 +29,7 @@ from kairo_team.views.run_record import CallSum
 from kairo_team.views.run_story import RunStory
 from kairo_team.views.run_waits import waits
 from kairo_team.views.set_aside import names_of
-from kairo_team.views.text import count
+from kairo_team.views.text import count, some_of
 from kairo_team.web_console.made_files import last_files
 from kairo_team.web_console.open_questions import open_questions
 from kairo_team.web_console.task_tree import tree
@@ -229,17 +229,6 @@ class Limit(NamedTuple):
         return f"{used} of {limit}"
 
 
-class Money(NamedTuple):
-    """The run's tokens as a bar."""
-
-    pieces: Sequence[Piece]
-
-    @property
-    def words(self) -> str:
-        """What the bar shows."""
-        return ", ".join(one.words for one in self.pieces)
-
-
 class Shown(NamedTuple):
     """What an open page shows of a run."""
 
@@ -351,10 +340,13 @@ class RunPage:
         texts = list(view.writings.items())
         bad = next((one for one in view.story.tasks.values() if one.state in _NOT_ACCEPTED), None)
         known, questions = self._known(standing), open_questions(self._source, self.run_id)
+        facts = list(line_of(view.story, standing.budget))
+        if view.story.started_at is not None:
+            facts.pop()  # the time, which in events is the last session's alone
         return {
             "run": standing.run,
             "standing": standing,
-            "line": " · ".join(_line(view.story, standing.budget)),
+            "line": " · ".join(facts),
             "why": list(reasons(view.story, known._replace(state=standing.run.state), with_questions=False)),
             "output": known.output,
             "is_partial": known.partial,
@@ -391,11 +383,6 @@ class RunPage:
             output = None if known.output is None else cut(known.output, MOST_OUTPUT)[0]
             self._result = key, known._replace(output=output)
         return self._result[1]
-
-
-def _line(story: RunStory, limits: Budget) -> Sequence[str]:
-    """Return the facts of the first line without the time: events have only the time of the last session."""
-    return [*line_of(story, limits)][: -1 if story.started_at is not None else None]
 
 
 def _task_path(run_id: str) -> Callable[[str], str]:
@@ -481,8 +468,8 @@ def ended_with(story: RunStory, questions: int) -> Iterator[str]:
     states = Counter(task.state for task in story.tasks.values())
     working = [one.id for one in story.tasks.values() if one.state in _AT_WORK]
     if working:
-        named = ", ".join(working[:_NAMED]) + (f" and {len(working) - _NAMED:,} more" if len(working) > _NAMED else "")
-        yield f"{count(len(working), 'task')} under way {'is' if len(working) == 1 else 'are'} interrupted: {named}."
+        named, are = some_of(working, _NAMED), "is" if len(working) == 1 else "are"
+        yield f"{count(len(working), 'task')} under way {are} interrupted: {named}."
     if pending := states[RowState.PENDING]:
         yield f"{count(pending, 'task')} never {'begins' if pending == 1 else 'begin'}."
     if questions:
@@ -494,11 +481,11 @@ def ended_with(story: RunStory, questions: int) -> Iterator[str]:
         yield "No task was accepted yet."
 
 
-def _money(view: RunView, standing: Standing) -> Money | None:
-    """Return the bar of the run's tokens; None without a limit."""
+def _money(view: RunView, standing: Standing) -> Sequence[Piece]:
+    """Return the pieces of the bar of the run's tokens; none without a limit."""
     limit = standing.budget.tokens
     if limit is None:
-        return None
+        return ()
     asides, used = [one for one in view.story.set_aside.amounts() if one.tokens], standing.run.usage.tokens
     aside = min(sum(one.tokens for one in asides), max(limit - used - standing.held, 0))
     amounts = [
@@ -514,7 +501,7 @@ def _money(view: RunView, standing: Standing) -> Money | None:
             width = round(amount / whole * 100, 2)
             pieces.append(Piece(style, round(x, 2), width, f"{amount:,} {words}"))
             x += width
-    return Money(pieces)
+    return pieces
 
 
 def _limits(standing: Standing) -> list[Limit]:

@@ -208,9 +208,9 @@ class RuntimeSource(Source):
         run, ended = self._shown(kept), kept.ended
         return Standing(run, kept.budget, None, None if ended is None else ended.error, kept.held)
 
-    def limit(self, run_id: str) -> int | None:
+    def limit(self, run: RecordedRun) -> int | None:
         """Return the tokens that a run may use."""
-        return self._find(run_id).budget.tokens
+        return self._find(run.run_id).budget.tokens
 
     def progress(self, run: RecordedRun) -> Progress:
         """Return how far a run is."""
@@ -222,7 +222,7 @@ class RuntimeSource(Source):
         """Return kept events with a number above `seq`, at most `most`."""
         kept = self._find(run_id)
         with self._lock:
-            start = bisect_right(kept.events, seq, key=_number)
+            start = bisect_right(kept.events, seq, key=lambda event: event.seq)
             return kept.events[start : start + most]
 
     def changes(self, run_id: str | None) -> object:
@@ -314,7 +314,3 @@ class RuntimeSource(Source):
     def resume_hint(self, run: RecordedRun) -> str:
         """Return the call that resumes a run."""
         return f"await runtime.resume({run.run_id!r}, team)"
-
-
-def _number(event: Event) -> int:
-    return event.seq

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kairo_team.web_console.sources import Source
 
 _HERE: Final = Path(__file__).parent
+_SHARED: Final = {"parts.css": "text/css", "parts.js": "text/javascript"}
+"""The style and the script that pages share with reports, and their media types."""
 
 
 def make_app(
@@ -69,8 +71,7 @@ def make_app(
             Route("/run/cancel-task", pages.cancel_task, methods=["POST"]),
             Route("/compare", pages.compare),
             Route("/name", pages.name, methods=["POST"]),
-            Route("/static/parts.css", _parts_css),
-            Route("/static/parts.js", _parts_js),
+            *(Route(f"/static/{name}", _shared) for name in _SHARED),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],
         exception_handlers={KairoError: pages.refuse, ValueError: pages.refuse, HTTPException: pages.refuse},
@@ -78,14 +79,10 @@ def make_app(
     return Guarded(app, access)  # outermost, so that error pages get the headers too
 
 
-def _parts_css(_request: Request) -> Response:
-    """Return the style that pages share with reports."""
-    return Response(asset("parts.css"), media_type="text/css")
-
-
-def _parts_js(_request: Request) -> Response:
-    """Return the script that pages share with reports."""
-    return Response(asset("parts.js"), media_type="text/javascript")
+def _shared(request: Request) -> Response:
+    """Return a file that pages share with reports."""
+    name = request.url.path.rpartition("/")[2]
+    return Response(asset(name), media_type=_SHARED[name])
 
 
 def _user() -> str:

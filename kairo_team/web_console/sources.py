@@ -6,7 +6,8 @@ import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from kairo_team.cluster.coverage import coverage_of
 from kairo_team.durable.codec import outline
@@ -32,7 +33,7 @@ from kairo_team.views.run_record import (
 from kairo_team.web_console.made_files import MadeFile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kairo_team.budget import Budget
     from kairo_team.durable.accounts import Account
@@ -53,9 +54,13 @@ _A_TEXT: Final = ('{"type":"content",', '{"type": "content",')
 """How the line of an event with a text begins; the second one, if the text has half of a surrogate pair."""
 _REMEMBERED: Final = 64
 """Runs whose unchanging values are kept."""
-
 _LISTED: Final = 512
 """Runs of lists whose progress is kept."""
+_BEGUN: Final = attrgetter("started_at")
+_CHANGED: Final = attrgetter("state", "updated_at")
+"""Keys of values: `_BEGUN` differs only in a new run with the id of a forgotten one."""
+
+Found = TypeVar("Found")
 
 
 class Standing(NamedTuple):
@@ -127,7 +132,7 @@ class Source(Protocol):
         """Return the state of a run; raises `RunNotFound`."""
         ...
 
-    def limit(self, run_id: str) -> int | None:
+    def limit(self, run: RecordedRun) -> int | None:
         """Return the tokens that a run may use; None without a limit."""
         ...
 
@@ -239,12 +244,16 @@ class JournalSource(Source):
         """Take a journal, and the runtime whose runs can be steered."""
         self._journal = journal
         self._runtime = runtime
+
+        @lru_cache(_LISTED)
+        def planned(run_id: str, _last: object) -> int:
+            return planned_tasks(journal, run_id)  # read again when the last change of its plan is another
+
         # Caches of this object: one on a method would keep every source alive.
-        self._first_budget = lru_cache(_REMEMBERED)(partial(first_budget, journal))
-        self._error = lru_cache(_REMEMBERED)(self._read_error)
-        self._named = lru_cache(_REMEMBERED)(self._read_names)
-        self._planned = lru_cache(_LISTED)(self._read_planned)
-        self._progress = lru_cache(_LISTED)(self._read_progress)
+        self._first_budget = _while_same(_BEGUN, partial(first_budget, journal), _REMEMBERED)
+        self._error = _while_same(_CHANGED, partial(recorded_error, journal), _REMEMBERED)
+        self._named = _while_same(_CHANGED, partial(_names, journal), _REMEMBERED)
+        self._progress = _while_same(_CHANGED, partial(recorded_progress, journal, planned=planned), _LISTED)
 
     @property
     def name(self) -> str:
@@ -262,29 +271,20 @@ class JournalSource(Source):
     def standing(self, run_id: str) -> Standing:
         """Return the state of a run."""
         run = self.show(run_id)
-        budget = raised_limits(self._journal, run_id) or self._first_budget(run_id)
-        error = None if run.state in ("running", "interrupted") else self._error(run_id, run.state, run.updated_at)
-        return Standing(run, budget, call_sums(self._journal, run), error, run.held.tokens)
+        error = None if run.state in ("running", "interrupted") else self._error(run)
+        return Standing(run, self._limits(run), call_sums(self._journal, run), error, run.held.tokens)
 
-    def limit(self, run_id: str) -> int | None:
+    def limit(self, run: RecordedRun) -> int | None:
         """Return the tokens that a run may use."""
-        return (raised_limits(self._journal, run_id) or self._first_budget(run_id)).tokens
+        return self._limits(run).tokens
+
+    def _limits(self, run: RecordedRun) -> Budget:
+        """Return a run's limits, as last raised."""
+        return raised_limits(self._journal, run.run_id) or self._first_budget(run)
 
     def progress(self, run: RecordedRun) -> Progress:
         """Return how far a run is."""
-        return self._progress(run.run_id, run.state, run.updated_at)
-
-    def _read_planned(self, run_id: str, _last: object) -> int:
-        """Return how many tasks are planned; the last change of the plan is the cache key."""
-        return planned_tasks(self._journal, run_id)
-
-    def _read_progress(self, run_id: str, _state: str, _updated_at: float) -> Progress:
-        """Return how far a run is; state and last change are the cache key."""
-        return recorded_progress(self._journal, run_id, self._planned)
-
-    def _read_error(self, run_id: str, _state: str, _updated_at: float) -> str | None:
-        """Return why a session did not complete; state and last change are the cache key."""
-        return recorded_error(self._journal, run_id)
+        return self._progress(run)
 
     def events_after(self, run_id: str, seq: int, most: int) -> Sequence[Event]:
         """Return events in whole pages, as they are written: a page has the events of one step."""
@@ -298,10 +298,10 @@ class JournalSource(Source):
         return [one for one in found if one.seq > seq]
 
     def changes(self, run_id: str | None) -> object:
-        """Return the questions, and the run's state, session and last event."""
+        """Return the questions, and the run's begin, state, session and last event."""
         with self._journal.database.reading() as connection:
             asked = connection.execute("SELECT id, decision IS NULL, answered_at FROM question").fetchall()
-            sql = "SELECT state, seq, epoch, cancelled FROM run WHERE run_id = ?"
+            sql = "SELECT started_at, state, seq, epoch, cancelled FROM run WHERE run_id = ?"
             run = connection.execute(sql, (run_id,)).fetchone()
             last = connection.execute("SELECT max(last) FROM event WHERE run_id = ?", (run_id,)).fetchone()
         return [tuple(row) for row in asked], run and tuple(run), tuple(last)
@@ -323,8 +323,13 @@ class JournalSource(Source):
         with self._journal.database.reading() as connection:
             sql = "SELECT id, asked_at, answered_by, answered_at FROM question WHERE decision IS NULL"
             rows = {row["id"]: row for row in connection.execute(sql)}
-        known = ((one, rows[one.id]) for one in self._journal.pending(run_id) if one.id in rows)  # others are newer
-        return [Waiting(one, _moment(row["asked_at"]), _deferral(row)) for one, row in known]
+        found: list[Waiting] = []
+        for one in self._journal.pending(run_id):
+            if one.id in rows:  # others are newer
+                row = rows[one.id]
+                deferral = Deferral(row["answered_by"], _moment(row["answered_at"])) if row["answered_at"] else None
+                found.append(Waiting(one, _moment(row["asked_at"]), deferral))
+        return found
 
     def number_open(self) -> int:
         """Return how many questions are open."""
@@ -344,8 +349,7 @@ class JournalSource(Source):
             return ()
         with database.fetched():
             made = [outline(row["value"]) for row in rows]
-        run = self.show(run_id)
-        known = self._named(run_id, run.state, run.updated_at)
+        known = self._named(self.show(run_id))
         found = [(one, one.artifact) for one in made if isinstance(one, Attempt)]
         files = ((one, file) for one, artifact in found if artifact is not None for file in artifact.files)
         return [MadeFile(one.task_id, one.number, known.get(file) or _unnamed(file)) for one, file in files]
@@ -382,9 +386,11 @@ class JournalSource(Source):
 
     def _commands(self, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
         if run.state in ("suspended", "interrupted", GIVEN_UP):
-            return tuple(filter(None, [self.resume_hint(run)]))
-        bad = next((one.id for one in story.tasks.values() if one.state in (RowState.FAILED, RowState.SKIPPED)), None)
-        return () if bad is None else (self.fork_hint(run, bad),)
+            hint = self.resume_hint(run)
+        else:
+            bad = [one.id for one in story.tasks.values() if one.state in (RowState.FAILED, RowState.SKIPPED)]
+            hint = self.fork_hint(run, bad[0]) if bad else ""
+        return (hint,) if hint else ()
 
     def fork_hint(self, run: RecordedRun, task_id: str) -> str:
         """Return the command that does an ended run again from a task on."""
@@ -395,12 +401,6 @@ class JournalSource(Source):
     def fork(self, run_id: str, task_id: str) -> str:
         """Make a run that does a task again, and what depends on it; return its id."""
         return self._journal.fork(run_id, before=task_id)
-
-    def _read_names(self, run_id: str, _state: str, _updated_at: float) -> Mapping[File, File]:
-        """Return the files of a result by themselves; state and last change are the cache key."""
-        result = recorded_result(self._journal, run_id)  # `journal.result` needs the classes of members' values
-        made = [one.artifact for one in (() if result is None else result.outcomes) if one.artifact is not None]
-        return {file: file for artifact in made for file in artifact.files}
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question of any run."""
@@ -420,6 +420,25 @@ class JournalSource(Source):
         return self._journal.accounts()
 
 
+def _while_same(
+    key: Callable[[RecordedRun], object], read: Callable[[str], Found], most: int
+) -> Callable[[RecordedRun], Found]:
+    """Return a function that reads a value by a run's id, and again only if the key is another; it keeps `most`."""
+
+    @lru_cache(most)
+    def kept(run_id: str, _key: object) -> Found:
+        return read(run_id)
+
+    return lambda run: kept(run.run_id, key(run))
+
+
+def _names(journal: SqlJournal, run_id: str) -> Mapping[File, File]:
+    """Return the files of a result by themselves."""
+    result = recorded_result(journal, run_id)  # `journal.result` needs the classes of members' values
+    made = [one.artifact for one in (() if result is None else result.outcomes) if one.artifact is not None]
+    return {file: file for artifact in made for file in artifact.files}
+
+
 def _unnamed(file: File) -> File:
     """Return a file under another name and address, which may have secrets."""
     return file.masked_by(lambda text: file.digest[:8] if text == file.name else "")
@@ -427,7 +446,3 @@ def _unnamed(file: File) -> File:
 
 def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _deferral(row: Any) -> Deferral | None:
-    return Deferral(row["answered_by"], _moment(row["answered_at"])) if row["answered_at"] else None

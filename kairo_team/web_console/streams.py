@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
 from difflib import SequenceMatcher
 from typing import Final
 
@@ -49,25 +48,17 @@ async def messages(
 
     Ends where the journal cannot be read: the browser says so, and connects again.
     """
-    with suppress(JournalError):
-        async for message in _messages(last, look, render, is_closing):
-            yield message
-
-
-async def _messages(
-    last: str,
-    look: Callable[[], object],
-    render: Callable[[object], dict[str, str]],
-    is_closing: Callable[[], bool],
-) -> AsyncIterator[str]:
     seen: object = None
     sent: dict[str, str] = {}
     silent, took, characters = 0, 0.0, 0
     while not is_closing():
-        found = await run_in_thread(look)
+        try:
+            found, began = await run_in_thread(look), anyio.current_time()
+            parts = sent if found == seen else await run_in_thread(render, found)
+        except JournalError:
+            return
         if found != seen:
-            began = anyio.current_time()
-            seen, parts = found, await run_in_thread(render, found)
+            seen = found
             name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
             if name != last:
                 last, silent = name, 0

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.cli import demo_scenes
-from kairo_team.cli.demo_scenes import find_mended
+from kairo_team.cli import demo_command
+from kairo_team.cli.demo_command import find_mended
 from kairo_team.examples import release_notes, survives
 from kairo_team.examples.release_notes_history import past
 from kairo_team.examples.release_notes_prompt import ASK
@@ -191,7 +191,7 @@ def test_without_a_limit_it_is_what_one_sentence_takes(kairo: Any, stage: Stage)
 
 
 def test_a_budget_that_cannot_start_is_said(kairo: Any, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_scenes, "less_budget", lambda first, limit: (200, "a tenth of the budget"))
+    monkeypatch.setattr(demo_command, "less_budget", lambda first, limit: (200, "a tenth of the budget"))
     assert "billed: 0 of 200 tokens; nothing was started: member 'writer'" in kairo("demo").out
 
 
@@ -219,7 +219,7 @@ def test_of_a_run_without_reviews_nothing_is_mended() -> None:
 
 
 def test_a_signal_ends_the_scene_of_the_killed_run() -> None:
-    with pytest.raises(SystemExit) as ended, demo_scenes.ended_by_signals():
+    with pytest.raises(SystemExit) as ended, demo_command.ended_by_signals():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

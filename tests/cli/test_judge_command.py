@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kairo_team.evaluators.calibration.certificates import read_certificates
-from kairo_team.views.agreement_svg import AgreementPanel, draw_agreement
-from kairo_team.views.risk_svg import RiskCurve, draw_risk
+from kairo_team.views.judge_svg import AgreementPanel, RiskCurve, draw_agreement, draw_risk
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "calibration.md"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import kairo_team as kt
 from kairo_team._util.guesses import OF_THE_COMMAND_LINE
 from kairo_team.cli.commands import COMMANDS
 
@@ -154,3 +155,31 @@ def test_a_command_of_another_program_is_answered_with_one_of_ours() -> None:
         named = re.findall(r"kairo ([a-z-]+)", instead)
         assert named, guess
         assert {*named} <= {*COMMANDS, "--version", "--help"}, guess
+
+
+LONG = "x" * 5_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", LONG),
+        ("runs", "--journal", LONG),
+        ("demo", "--repo", LONG),
+        ("backup", LONG, "copy.db"),
+        ("eval", LONG, "--team", "team.py"),
+        ("judge", "score", LONG, "--judge", "test:m", "--rubric", "rubric.py"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_one_sentence(kairo: Any, words: tuple[str, ...]) -> None:
+    said = kairo(*words)
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert "it is too long; give the path of a file" in said.err
+
+
+def test_a_run_id_of_another_encoding_is_not_found(kairo: Any, tmp_path: Path) -> None:
+    kt.SqliteJournal(tmp_path / "runs.db").close()
+    said = kairo("events", "\udcff", "--journal", str(tmp_path / "runs.db"))
+    assert said.code == 2
+    assert "there is no run '\\udcff' in" in said.err

@@ -9,7 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.artifacts import Finding
-from kairo_team.cli.demo_scenes import find_mended
+from kairo_team.cli.demo_command import find_mended
 from kairo_team.errors import Misuse
 from kairo_team.events import PlannedTask
 from kairo_team.examples import release_notes

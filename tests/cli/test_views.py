@@ -23,7 +23,7 @@ from kairo_team.events import PlannedTask
 from kairo_team.results import TeamStatus
 from kairo_team.verdicts import Cause, EvaluationVerdict
 from kairo_team.views import LiveView, PlainView, RowState, RunProgress
-from kairo_team.views.pace import Pace
+from kairo_team.views.progress import Pace
 
 PASS = EvaluationVerdict.passed(1.0)
 REVISE = EvaluationVerdict.revise("", findings=[Finding("a", observed="too short"), Finding("b", observed="no verb")])
@@ -391,6 +391,16 @@ def test_the_bar_has_what_is_spent_held_and_free_of_tokens_and_dollars() -> None
     tokens, dollars = wall.draw()[1:3]
     assert tokens.endswith("950 of 5,000, 0 held, 4,050 free")
     assert " $0.0000 held, " in dollars
+
+
+def test_a_call_that_holds_dollars_alone_holds_nothing_once_it_has_ended() -> None:
+    wall = Wall(80, budget=Budget(tokens=4_000, dollars="0.05"))
+    story = watch(wall.view)
+    story.tell(events.ModelStarted, "research", "writer", "local:m", "c", 1, "generate", 1, 0, 6 * 10**9)
+    assert "$0.0060 held" in wall.draw()[2]
+    paid = Usage(dollars=Decimal("0.0060"))
+    story.tell(events.ModelCalled, "research", "writer", "local:m", "ok", 0, paid, "c", 1)
+    assert "$0.0060 of $0.0500, $0.0000 held" in wall.draw()[2]
 
 
 @pytest.mark.parametrize(("ascii_only", "bar"), [(False, "██▒▒▚▚▚▚▚▚▚▚░░░░░░░░"), (True, "##++////////--------")])

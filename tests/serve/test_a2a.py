@@ -6,6 +6,7 @@ import base64
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -209,6 +210,23 @@ async def test_the_tasks_of_a_key_are_listed_page_by_page() -> None:
     assert "artifacts" not in first["tasks"][0]
     assert output(rest["tasks"][0]) == "About goal 0"
     assert (len(done["tasks"]), done["totalSize"], failed.get("totalSize", 0)) == (3, 3, 0)
+
+
+async def test_tasks_are_listed_from_a_time_on_however_the_time_is_written() -> None:
+    headers = {"authorization": f"Bearer {KEYS['ada']}"}
+    async with running(echo()) as url, client_of(url, streaming=False) as ada:
+        at = datetime.fromisoformat((await ada.send())["status"]["timestamp"])
+        second, there = at.replace(microsecond=0), timezone(timedelta(hours=2))
+        written = {
+            at.isoformat(): 1,
+            f"{second:%Y-%m-%dT%H:%M:%SZ}": 1,
+            second.astimezone(there).isoformat(): 1,
+            f"{second + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}": 0,
+        }
+        async with httpx.AsyncClient(headers=headers, timeout=60) as web:
+            for text, number in written.items():
+                asked = {**SEND, "method": "ListTasks", "params": {"statusTimestampAfter": text}}
+                assert (await rpc(web, url, asked))["result"]["totalSize"] == number, text
 
 
 # ---------------------------------------------------------------- questions
@@ -489,6 +507,8 @@ ATTACKS: list[tuple[Any, int, str]] = [
     ({**SEND, "method": "GetTask", "params": {"id": ""}}, -32001, "no task"),
     ({**SEND, "method": "ListTasks", "params": {"pageSize": 10**9}}, -32602, "pageSize"),
     ({**SEND, "method": "ListTasks", "params": {"pageSize": "all"}}, -32602, "pageSize"),
+    ({**SEND, "method": "ListTasks", "params": {"statusTimestampAfter": "yesterday"}}, -32602, "statusTimestampAfter"),
+    ({**SEND, "method": "ListTasks", "params": {"statusTimestampAfter": "2026-12-01T12:00:00"}}, -32602, "offset"),
     ({**SEND, "method": "CreateTaskPushNotificationConfig"}, -32003, "push"),
     ({**SEND, "method": "tasks/pushNotificationConfig/set"}, -32003, "push"),
     ({**SEND, "method": "GetExtendedAgentCard"}, -32004, "card"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,11 @@ httpx2 = pytest.importorskip("httpx2", reason="what the tests ask with")
 import kairo_team as kt  # noqa: E402 - skipped where the extra is not installed
 from kairo_team.errors import MissingExtra, Misuse  # noqa: E402
 from kairo_team.serve.asgi import ServedTeam  # noqa: E402
-from kairo_team.serve.guard import Guard  # noqa: E402
-from kairo_team.serve.keys import Keys, read_keys  # noqa: E402
+from kairo_team.serve.asked import OtherRequest  # noqa: E402
+from kairo_team.serve.guard import Guard, Keys, read_keys  # noqa: E402
 from kairo_team.web_console.access import FAILURES, WINDOW, Failures  # noqa: E402
 from tests.cluster.server import die  # noqa: E402
-from tests.serve.stage import BUDGET, KEYS, LETTER, Waiting, asking, echo, talking  # noqa: E402
+from tests.serve.stage import BUDGET, KEYS, LETTER, Waiting, asking, echo, served, talking  # noqa: E402
 from tests.serve.web import app_of, serving  # noqa: E402
 
 pytestmark = pytest.mark.real_time
@@ -399,6 +401,34 @@ async def test_who_leaves_and_asks_again_gets_the_same_run_that_went_on(journal:
             waiting.go.set()
     assert [reply.status_code for reply in replies] == [200, 200]
     assert (waiting.began, waiting.ends) == (1, ["done"])
+
+
+async def test_of_two_requests_at_once_with_one_key_the_one_with_another_goal_is_refused(
+    journal: kt.SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look for a recorded run before one of them begins it."""
+    both, looks, show = threading.Barrier(2, timeout=60), count(1), journal.show
+
+    def look(run_id: str) -> Any:
+        if next(looks) <= 2:
+            both.wait()
+        return show(run_id)
+
+    monkeypatch.setattr(journal, "show", look)
+    waiting, goals = Waiting(), list[str]()
+    school = served(waiting.team(runtime=kt.Runtime(journal=journal)))
+    async with school.open():
+
+        async def ask(goal: str) -> None:
+            try:
+                goals.append((await school.caller("ada").ask(goal, key="monday")).request.goal)
+            except OtherRequest:
+                goals.append("refused")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, "tides")
+            tasks.start_soon(ask, "rain")
+    assert sorted(goals) in (["rain", "refused"], ["refused", "tides"])
 
 
 async def test_a_run_that_its_server_left_goes_on_in_the_next_one(journal: kt.SqliteJournal) -> None:

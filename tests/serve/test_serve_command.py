@@ -126,3 +126,12 @@ def test_what_is_not_safe_is_refused(
 ) -> None:
     assert run_command(["serve", str(file), *options]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_file_of_keys_that_is_no_text_is_refused(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_bytes(b"ada \xff\xfe")
+    assert run_command(["serve", str(file), "--budget", "tokens=9", "--keys", str(keys)]) == 2
+    assert "keys.txt' is not UTF-8 text" in capsys.readouterr().err

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kairo_team as kt
 from kairo_team.cluster.facts import (
     BudgetAsked,
     DeliveryRefused,
@@ -16,6 +18,8 @@ from kairo_team.cluster.facts import (
     UnitReaped,
     WorkerRestarted,
 )
+from kairo_team.errors import JournalError
+from kairo_team.views import telemetry_metrics
 from tests.telemetry.traced import Traced
 
 TEAM = {"gen_ai.workflow.name": "desk"}
@@ -104,3 +108,22 @@ def test_seconds_and_counts_have_the_units_of_the_conventions(traced: Traced) ->
         "kairo.worker.restarts": "{restart}",
         "kairo.worker.silence": "s",
     }
+
+
+def test_a_journal_that_cannot_be_read_is_asked_once_for_each_collection(
+    traced: Traced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is away takes its time to say so, and a collection has a dozen metrics."""
+    asked: list[object] = []
+
+    def unreadable(journal: object) -> Any:
+        asked.append(journal)
+        raise JournalError("runs.db", "it is away")
+
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    monkeypatch.setattr(telemetry_metrics, "read_metrics", unreadable)
+    monkeypatch.setattr(telemetry_metrics, "_SAME_COLLECTION", 60.0)
+    traced.subscriber.measure_journal(journal)
+    assert traced.points("kairo.runs") == []
+    assert asked == [journal]
+    journal.close()

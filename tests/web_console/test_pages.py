@@ -6,6 +6,7 @@ import gc
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -146,6 +147,19 @@ async def test_a_run_that_took_the_id_of_a_forgotten_one_is_shown_anew(
     again = await browser.read("/run", id="run-1")
     assert "the run was resumed" not in again
     assert again.count("<title>attempt ") == 2
+
+
+async def test_a_run_that_took_the_id_of_a_forgotten_one_has_its_own_limits(
+    browser: Browser, book: Path, journal: kt.SqliteJournal
+) -> None:
+    await begin(book)
+    assert "of 9,000 tokens" in words(await browser.read("/run", id="run-1"))
+    journal.forget("run-1")
+    config = kt.TeamConfig(budget=kt.Budget(tokens=7_000))
+    async with kt.Runtime(journal=journal, gate=kt.DeferGate()) as runtime:
+        await kt.run(office(), replace(letter("run-1"), config=config), runtime=runtime)
+    assert "of 7,000 tokens" in words(await browser.read("/run", id="run-1"))
+    assert "of 7,000" in words(await browser.read("/"))
 
 
 async def test_a_run_is_shown(browser: Browser, book: Path) -> None:

@@ -173,6 +173,30 @@ async def test_the_report_is_a_page_of_its_own_origin(journal: kt.SqliteJournal,
         assert (await browser.client.get("/run/report", params={"id": "none"})).status_code == 404
 
 
+async def test_the_report_of_a_run_at_work_has_no_empty_command_where_a_task_has_failed(
+    journal: kt.SqliteJournal,
+) -> None:
+    go = anyio.Event()
+
+    async def work(assignment: kt.Assignment) -> str:
+        if assignment.task.id == "tides":
+            raise ValueError("no tides")
+        await go.wait()
+        return "done"
+
+    tasks = kt.TaskGraph([kt.Task("tides", "Tell."), kt.Task("moon", "Tell.")])
+    coordinator = ExpertTeamCoordinator(failure_policy=FailurePolicy(retries=0))
+    async with kt.Runtime(journal=journal) as runtime, Browser(journal, runtime=runtime) as browser:
+        team = kt.Team("t", [kt.Member("m", work)], runtime=runtime, coordinator=coordinator)
+        run = await runtime.start(team, kt.TeamExecutionRequest("Go.", plan=tasks, run_id="run-1"))
+        while "no tides" not in (page := await browser.read("/run/report", id="run-1")):
+            await anyio.sleep(0.01)
+        go.set()
+        await run.result()
+    assert "What to do next" in page
+    assert '<code class="command"></code>' not in page
+
+
 @pytest.mark.parametrize("path", ["/run/task?id=run-1&task=letter", "/run/report?id=run-1", "/run/output?id=run-1"])
 async def test_a_stranger_gets_nothing(journal: kt.SqliteJournal, tmp_path: Path, path: str) -> None:
     await begin(tmp_path / "runs.db")
