@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Lagged(Event):
-    """An async subscriber fell behind: the `missed` events before this one were not delivered to it.
+    """An async subscriber fell behind, and did not get the `missed` events before this one.
 
     A subscriber that is cut off at the end of a run gets this event instead of the events it missed.
     """
@@ -98,7 +98,9 @@ class TeamEnded(Event):
     duration: float
     """Seconds since the run's first event."""
     usage: Usage
+    """The usage of the run, earlier sessions included."""
     error: str | None = None
+    """Why the run is not COMPLETED."""
 
     @property
     def state(self) -> str:
@@ -283,7 +285,9 @@ class TaskEnded(TaskEvent):
     """Base of a task's terminal event."""
 
     attempts: int = 0
+    """How many attempts there were, by all members."""
     reason: str | None = None
+    """Why the task is not completed."""
 
 
 @known_arguments
@@ -293,6 +297,7 @@ class TaskCompleted(TaskEnded):
 
     type: ClassVar[str] = "task.completed"
     verdict: str | None = None
+    """The outcome of the last review, such as "pass"."""
 
 
 @known_arguments
@@ -437,6 +442,7 @@ class BudgetHalted(TaskEvent):
 
     type: ClassVar[str] = "budget.halted"
     reason: str
+    """A `kt.HaltReason`, such as "token_budget_exceeded"."""
     origin: str
     """Name of the governor that reached its limit."""
 
@@ -517,7 +523,9 @@ class ModelCalled(WorkEvent):
     outcome: Literal["ok", "error", "unknown"]
     held: int
     usage: Usage
+    """What the try is charged."""
     call_id: str = ""
+    """The same as in the `model.started` of the try, and so are `number`, `purpose` and `attempt`."""
     number: int = 1
     purpose: str = "generate"
     attempt: int = 0
@@ -598,6 +606,7 @@ class ToolCalled(WorkEvent):
     reason: str | None = None
     """Why the call was refused or failed."""
     call_id: str = ""
+    """The same as in the `tool.started` of the call."""
     attempt: int = 0
     duration: float = 0.0
     """Seconds since the call was made; 0 for a refused call."""
@@ -662,6 +671,7 @@ class HumanDecided(WorkEvent):
     question_id: str
     action: Literal["approve", "revise", "reject", "defer", "silent", "withdrawn"]
     feedback: str
+    """The person's words."""
     by: str = ""
     """Who decided, if known."""
 

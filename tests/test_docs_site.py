@@ -181,9 +181,9 @@ def test_the_first_page_and_the_ends_of_pages_have_boxes_that_other_readers_do_n
     assert front.source().count("::::{container} ") == 3 == len(re.findall(r"^::::$", front.source(), re.MULTILINE))
     assert "container" not in llms.plain(front.text)
     assert "<!--" not in llms.plain(front.text)
-    scale = Page("scale.md", read("docs/scale.md"))
-    assert "<!-- end -->" in scale.text
-    assert "::::" not in scale.source()
+    measured = Page("machines-measured.md", read("docs/machines-measured.md"))
+    assert "<!-- end -->" in measured.text
+    assert "::::" not in measured.source()
 
 
 def test_a_page_ends_with_cards_of_the_next_pages_of_its_section() -> None:

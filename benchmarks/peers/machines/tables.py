@@ -1,4 +1,4 @@
-"""The recorded results, and the tables of docs/scale.md that are made of them."""
+"""The recorded results, and the tables of docs/machines-measured.md that are made of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 RESULTS: Final = Path(__file__).with_name("results.json")
-PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "scale.md"
+PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "machines-measured.md"
 MARKER: Final = re.compile(r"(<!-- machines: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FAULTS: Final = ("killed", "stopped", "kills")
 NAMES: Final = {"kairo_team": "kairo-team", "dbos": "DBOS alone", "celery": "Celery", "ray": "Ray"}
