@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team._util.narrowing import is_mapping
+from kairo_team._util.narrowing import is_mapping, is_sequence
 from kairo_team._util.reply_json import object_schema
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
@@ -342,9 +342,9 @@ def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
         raise ValueError(f"{what} are the members that one may hand over to, by member, not {given!r:.200}")
     routes: dict[str, tuple[str, ...]] = {}
     for name, named in (given or {}).items():
-        if not isinstance(name, str) or isinstance(named, str) or not isinstance(named, Sequence):
+        if not isinstance(name, str) or not is_sequence(named) or isinstance(named, str):
             raise ValueError(f"{what}: {name!r} has a list of members' ids, such as ['billing'], not {named!r:.200}")
-        targets = tuple(cast("Sequence[Any]", named))
+        targets = tuple(named)
         unfit = [one for one in targets if not isinstance(one, str) or one == name]
         if unfit:
             raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")

@@ -6,7 +6,7 @@ items are `Any`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 
@@ -18,6 +18,11 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
     """Return whether a value is a tuple."""
     return isinstance(value, tuple)
+
+
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is a sequence; a text is one too."""
+    return isinstance(value, Sequence)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
