@@ -344,7 +344,7 @@ def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
     for name, named in (given or {}).items():
         if not isinstance(name, str) or isinstance(named, str) or not isinstance(named, Sequence):
             raise ValueError(f"{what}: {name!r} has a list of members' ids, such as ['billing'], not {named!r:.200}")
-        targets = tuple(cast("Sequence[Any]", named))
+        targets = tuple(cast("Sequence[Any]", named))  # type: ignore[redundant-cast]  # pyright needs it
         unfit = [one for one in targets if not isinstance(one, str) or one == name]
         if unfit:
             raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")
