@@ -56,7 +56,7 @@ MODULES = {
         tool_calls""",
     "models/address": "chat http messages parts responses served",
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_transport
-        passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
+        paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
         tool_server""",
     "prompts": "bounds filters overrides quoting",
     "engine": "live plan records run tasks work",

@@ -18,7 +18,7 @@ from kairo_team.agents.langgraph_clients import prepare
 from kairo_team.agents.langgraph_models import is_governed
 from kairo_team.agents.langgraph_tools import STEERED, FollowedTool, in_pipeline
 from kairo_team.agents.langgraph_views import came_to_its_end, response_view, view
-from kairo_team.tools.passing import PASSING
+from kairo_team.tools.pipeline import PASSING
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -29,7 +29,7 @@ from agents.tool import (
 
 from kairo_team._util.frozen import thaw
 from kairo_team.agents.openai_views import read_arguments, to_text
-from kairo_team.tools.passing import PASSING
+from kairo_team.tools.pipeline import PASSING
 from kairo_team.tools.result import ToolResult, text_of
 from kairo_team.tools.tool import Tool, fitting_name
 
