@@ -51,7 +51,7 @@ MODULES = {
         team verdicts""",
     "governance": """cancel_scope constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
         policies pricing slices""",
-    "models": """address call_keys client_errors error_bodies governed_model limits local local_server natives
+    "models": """address call_keys error_bodies governed_model limits local local_server natives
         openai_compatible prompt_bounds provider_errors provider_messages providers readings resolver retries
         tool_calls""",
     "models/address": "chat http messages parts responses served",

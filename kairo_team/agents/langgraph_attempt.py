@@ -23,10 +23,10 @@ from kairo_team.agents.langgraph_views import written_in
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
-from kairo_team.models.client_errors import call_error
 from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS
 from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.provider_errors import client_error
 from kairo_team.models.readings import broken_off, without_thoughts
 from kairo_team.models.resolver import refuse_real
 from kairo_team.models.tool_calls import sound_request
@@ -313,7 +313,7 @@ class FollowedModel(Followed):
             response, whole = await self.pass_on()
         except Exception as error:
             self._keep_pieces()
-            meant = call_error(self.name, error)
+            meant = client_error(self.name, error)
             if meant is None:
                 raise
             meant.retry_after = math.inf  # the graph has made the call: only the graph can make it again

@@ -32,9 +32,9 @@ from kairo_team.agents.langgraph_views import (
 )
 from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.messages import Message, ModelRequest, ModelResponse
-from kairo_team.models.client_errors import call_error
 from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.prompt_bounds import LENGTHS, capped, prompt_bound
+from kairo_team.models.provider_errors import client_error
 from kairo_team.models.resolver import modules_of, refuse_real
 
 _MORE: Final = ("extra_body", "model_kwargs")
@@ -99,7 +99,7 @@ class _Call:
         try:
             result: ChatResult = await self.make(request.max_tokens, messages)
         except Exception as error:
-            meant = call_error(self.name, error)
+            meant = client_error(self.name, error)
             if meant is None:
                 raise
             self.error = error

@@ -15,8 +15,8 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsa
 from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.openai_finish import FinishWord, noting
 from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
-from kairo_team.models.client_errors import call_error
 from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.provider_errors import client_error
 from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class OneCall:
             with _tries_once(True):
                 reply = sound_reply(await self._send(noting(self._native, finish), call), structured=call.is_structured)
         except Exception as error:
-            known = call_error(self.name, error)
+            known = client_error(self.name, error)
             if known is None:
                 raise
             self.error = error
