@@ -108,10 +108,7 @@ class LocalModel:
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
-        self.check()
-        refuse_files(self, request)
-        await self._stand_aside()
-        call = _Call(self.name, _body(request))
+        call = await self._begin(request)
         try:
             return await run_in_thread(call.complete)
         finally:
@@ -119,10 +116,7 @@ class LocalModel:
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call."""
-        self.check()
-        refuse_files(self, request)
-        await self._stand_aside()
-        call = _Call(self.name, _body(request))
+        call = await self._begin(request)
         sender = _PieceSender(on_text, call.stop)
         try:
             response = await run_in_thread(call.complete, sender.piece)
@@ -134,6 +128,13 @@ class LocalModel:
             sender.over = True
         sender.check()
         return response
+
+    async def _begin(self, request: ModelRequest) -> _Call:
+        """Return the call that answers a request, once it may begin."""
+        self.check()
+        refuse_files(self, request)
+        await self._stand_aside()
+        return _Call(self.name, _body(request))
 
     async def _stand_aside(self) -> None:
         """Let other tasks that begin now get to their own calls, before this process first loads the model."""

@@ -87,8 +87,9 @@ class ModelResolver:
         if not isinstance(model, str):
             return _checked(model)
         if model not in self._resolved:
-            replacement = self._replacement(model)
-            found = self._built(model) if replacement is None else self._follow(model, *replacement)
+            patterns = (key for key in self._replacements if fnmatchcase(model, key))
+            key = model if model in self._replacements else next(patterns, None)
+            found = self._built(model) if key is None else self._follow(model, self._replacements[key])
             self._name(found, model)
             self._resolved[model] = found
         return self._resolved[model]
@@ -103,12 +104,6 @@ class ModelResolver:
             names = self._names.setdefault(id(one), [])
             if name != one.name and name not in names:
                 names.append(name)
-
-    def _replacement(self, name: str) -> tuple[str | ChatModel] | None:
-        """Return the model that replaces that name, in a tuple because a mistake may be None; None without one."""
-        if name in self._replacements:
-            return (self._replacements[name],)
-        return next(((model,) for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
 
     def _built(self, name: str) -> ChatModel:
         try:
