@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakSet
 
+from kairo_team._util.context_values import set_for
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_function
 from kairo_team.contracts import ChatModel
@@ -38,11 +39,8 @@ def forbid_real_models() -> Generator[None]:
     A model name without a replacement is refused. So is a call of a wrapped agent's model of pydantic-ai, the OpenAI
     Agents SDK or LangChain, except these libraries' test models and your own classes.
     """
-    token = _real_models_forbidden.set(True)
-    try:
+    with set_for(_real_models_forbidden, True):
         yield
-    finally:
-        _real_models_forbidden.reset(token)
 
 
 def refuse_real(name: str, modules: Iterable[str]) -> None:
