@@ -134,18 +134,17 @@ class ToolBinder:
     def offered(self, own: Iterable[str]) -> list[TheirTool]:
         """Return the coordinator's tools; `ValueError` where the agent has a tool with the same name."""
         own, context = set(own), self._context
+        made: list[TheirTool] = []
         for tool in context.offered:
             if tool.name in own:
                 raise ValueError(
                     f"the coordinator offers a tool {tool.name!r}, and the agent has one of this name: give the "
                     "agent's another name"
                 )
-        fit = [tool for tool in context.offered if context.tool(tool).pipeline.refusal(tool) is None]
-        return [self._of_coordinator(tool) for tool in fit]
-
-    def _of_coordinator(self, tool: Tool) -> FunctionTool:
-        use = partial(self._use, tool.name)
-        return FunctionTool(tool.name, tool.description, thaw(tool.parameters), use, strict_json_schema=False)
+            if context.tool(tool).pipeline.refusal(tool) is None:
+                use, schema = partial(self._use, tool.name), thaw(tool.parameters)
+                made.append(FunctionTool(tool.name, tool.description, schema, use, strict_json_schema=False))
+        return made
 
     async def _use(self, name: str, context: ToolContext[Any], arguments: str) -> str:
         """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
@@ -193,7 +192,10 @@ class ToolBinder:
     def _described(self, tool: FunctionTool, make: Any) -> Tool:
         name = fitting_name(tool.qualified_name)
         side_effect = self._side_effects.get(tool.name) or self._side_effects.get(name) or "system"
-        server, server_tool = _server_of(tool)
+        origin, server, server_tool = get_function_tool_origin(tool), None, None
+        if origin is not None and origin.mcp_server_name is not None:
+            binding = getattr(tool, "_mcp_tool_binding", None)
+            server, server_tool = origin.mcp_server_name, binding[1] if binding else tool.name
         schema = tool.params_json_schema
         described = schema if schema.get("type", "object") == "object" else {"type": "object"}
         return Tool(name, make, tool.description or "", described, side_effect, server=server, server_tool=server_tool)
@@ -214,18 +216,15 @@ class _Call:
     async def make(self, arguments: Mapping[str, Any]) -> Any:
         """Run the tool with the arguments that passed; a failure that it returns as text counts as an error."""
         self._binder.executed += 1
+        plain, written = thaw(arguments), self._arguments
+        if read_arguments(written) != plain:
+            written = to_text(plain)
         try:
-            value = await invoke_function_tool(
-                function_tool=self._watched(), context=self._context, arguments=self._written(arguments)
-            )
+            value = await invoke_function_tool(function_tool=self._watched(), context=self._context, arguments=written)
         except Exception as error:
             self.error = error
             raise
         return ToolResult(text_of(value), is_error=True) if self._failed else value
-
-    def _written(self, arguments: Mapping[str, Any]) -> str:
-        plain = thaw(arguments)
-        return self._arguments if read_arguments(self._arguments) == plain else to_text(plain)
 
     def _watched(self) -> FunctionTool:
         """Return a copy of the tool that notes its failures, and returns the tool's own error text."""
@@ -255,12 +254,3 @@ class _Call:
 
 async def _never(_arguments: Mapping[str, Any]) -> Any:
     raise RuntimeError("the tool is only described here")
-
-
-def _server_of(tool: FunctionTool) -> tuple[str | None, str | None]:
-    """Return a tool's MCP server and its name there; None, None for any other tool."""
-    origin = get_function_tool_origin(tool)
-    if origin is None or origin.mcp_server_name is None:
-        return None, None
-    binding = getattr(tool, "_mcp_tool_binding", None)
-    return origin.mcp_server_name, binding[1] if binding else tool.name
