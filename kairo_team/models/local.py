@@ -150,7 +150,8 @@ class LocalModel:
         """Return the exact number of tokens of the request's prompt; load the model if necessary."""
         self.check()
         await self._stand_aside()
-        return await run_in_thread(_Call(self.name, _body(request)).count)
+        body = _body(request)
+        return await run_in_thread(lambda: _engine(self.name).count(body))
 
 
 def _model_file(name: str) -> Path:
@@ -351,10 +352,6 @@ class _Call:
             raise ModelCallError("unknown", self._name, "the engine broke off before its reply was complete")
         return _response(chunks, engine.file.stem)
 
-    def count(self) -> int:
-        """Count the prompt's tokens."""
-        return _engine(self._name).count(self._body)
-
 
 _calls: weakref.WeakSet[_Call] = weakref.WeakSet()
 
@@ -452,7 +449,11 @@ def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:
         for choice in chunk.get("choices", ()):
             finish = choice["finish_reason"] or finish
             for piece in choice["delta"].get("tool_calls") or ():
-                _add_to_call(calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""}), piece)
+                call = calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""})
+                function: Mapping[str, Any] = piece.get("function") or {}
+                call["id"] += piece.get("id") or ""
+                call["name"] += function.get("name") or ""
+                call["arguments"] += function.get("arguments") or ""
         if "usage" in chunk:
             spent = chunk["usage"]
             usage = Usage(prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"])
@@ -461,10 +462,3 @@ def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:
     ]
     text = "".join(map(_text, chunks))
     return ModelResponse(text, made, usage, model, "length" if finish == "length" else "stop")
-
-
-def _add_to_call(call: dict[str, str], piece: Mapping[str, Any]) -> None:
-    function: Mapping[str, Any] = piece.get("function") or {}
-    call["id"] += piece.get("id") or ""
-    call["name"] += function.get("name") or ""
-    call["arguments"] += function.get("arguments") or ""

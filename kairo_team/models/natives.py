@@ -155,13 +155,11 @@ def sound_reply(reply: ModelResponse) -> ModelResponse:
 
     A model's thoughts, between tags before its text, are left out.
     """
-    return replace(reply, parts=[_without_thoughts(_sound_part(part)) for part in reply.parts])
-
-
-def _without_thoughts(part: Any) -> Any:
-    if part.part_kind != "text" or (text := without_thoughts(part.content)) == part.content:
-        return part
-    return replace(part, content=text)
+    parts: list[Any] = []
+    for part in map(_sound_part, reply.parts):
+        text = without_thoughts(part.content) if part.part_kind == "text" else None
+        parts.append(part if text is None or text == part.content else replace(part, content=text))
+    return replace(reply, parts=parts)
 
 
 def _sound_part(part: Any) -> Any:

@@ -92,8 +92,12 @@ def _inferred(name: str) -> Model[Any]:
     try:
         model = infer_model(name)
     except Exception as error:
-        # Each provider's client raises its own kind of error for a missing key.
-        raise ModelUnavailable(name, _what_to_set(str(error))) from error
+        # Each provider's client raises its own kind of error for a missing key, and some name the variables to set.
+        variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", str(error))))
+        why = str(error).partition(". ")[0].strip().rstrip(".") or "its provider's client could not be made"
+        if variables:
+            why = f"set the environment variable {' or '.join(variables)}"
+        raise ModelUnavailable(name, why) from error
     client: object = getattr(model, "client", None)
     if type(client).__module__.partition(".")[0] in IN_EXTRA:  # other libraries' `base_url` need not be an address
         address = unquote(model.base_url or "")
@@ -415,14 +419,6 @@ def _providers() -> set[str]:
     return {name for name in named | set(get_args(compatible.__value__)) if "/" not in name} | {
         one.name for one in installed("model")
     }
-
-
-def _what_to_set(message: str) -> str:
-    """Return the advice in a provider's error: the variables to set if it names any, else its first sentence."""
-    variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", message)))
-    if variables:
-        return f"set the environment variable {' or '.join(variables)}"
-    return message.partition(". ")[0].strip().rstrip(".") or "its provider's client could not be made"
 
 
 @cache
