@@ -60,7 +60,6 @@ class GraphAttempt(GovernedCalls):
 
     def __init__(self, context: MemberContext) -> None:
         super().__init__(context)
-        self.tool_calls = 0
         self.over = False
         self.not_json: dict[str, str] = {}
         """Arguments of streamed tool calls that are not JSON, by the ids of the calls; LangChain completes them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kairo_team._util.frozen import EMPTY, thaw
@@ -47,9 +47,15 @@ def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[
     provider = str(details.get("ls_provider") or "langchain")
     name = f"{_PROVIDERS.get(provider, provider)}:{details.get('ls_model_name') or 'model'}"
     most = most if isinstance(most, int) and most > 0 else None
+    tools: list[ToolSpec] = []
+    for tool in settings.get("tools") or ():
+        if (function := _function(tool)) is not None:
+            tools.append(ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {})))
+        else:  # in its provider's own form
+            tools.append(ToolSpec("other", repr(tool)))
     request = ModelRequest(
         [message_view(message) for message in messages],
-        tuple(_specs(settings.get("tools"))),
+        tools,
         max_tokens=most,
         settings={name: found for name, found in settings.items() if name != "tools" and isinstance(found, _PLAIN)},
     )
@@ -193,16 +199,6 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
         return ToolCall(call["id"] or "", call["name"], arguments)
     except ValueError:  # arguments that are not JSON values
         return ToolCall(call["id"] or "", call["name"], repr(arguments))
-
-
-def _specs(tools: Any) -> Iterable[ToolSpec]:
-    """Convert the tools of a call, which may be in their provider's own form."""
-    for tool in tools or ():
-        function = _function(tool)
-        if function is None:
-            yield ToolSpec("other", repr(tool))
-        else:
-            yield ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
 
 
 def tool_name(tool: Any) -> str | None:

@@ -46,13 +46,13 @@ class _Callback:
         return functools.partial(_awaited if by_coroutine else _called, self._look, watch)
 
 
-async def _awaited(look: Callable[..., Work | None], watch: Watch, *given: Any, **details: Any) -> None:
+async def _awaited(look: Callable[..., Work | None], watch: Any, *given: Any, **details: Any) -> None:
     work = look(watch, *given, **details)
     if work is not None:
         await watch.attempt.come_home(work)
 
 
-def _called(look: Callable[..., Work | None], watch: Watch, *given: Any, **details: Any) -> None:
+def _called(look: Callable[..., Work | None], watch: Any, *given: Any, **details: Any) -> None:
     work = look(watch, *given, **details)
     if work is not None:
         watch.attempt.wait_for(work)

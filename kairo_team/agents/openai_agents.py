@@ -100,7 +100,7 @@ class OpenAIAgent(WrappedAgent):
                 asked = [{"role": "user", "content": content}]
             ended = await self._run(run, asked, await shared_or_made(self._shared, assignment, context))
         status, artifact, transcript, error = ended
-        counts = (run.turns, self.max_turns, run.tools.executed)
+        counts = (run.turns, self.max_turns, run.tool_calls)
         return AgentOutput(artifact, status, *counts, run.usage, transcript, error)
 
     async def _run(self, run: GovernedRun, asked: Any, shared: Any) -> _End:

@@ -57,7 +57,7 @@ class GovernedRun(GovernedCalls):
         """The last text of the outermost run."""
         self.last: ModelResponse | None = None
         """The last reply of the outermost run."""
-        self.tools = ToolBinder(context, self.ending, self.one_by_one, side_effects, allow_hosted=allow_hosted)
+        self.tools = ToolBinder(self, self.one_by_one, side_effects, allow_hosted=allow_hosted)
         self._allow_hosted = allow_hosted
         self._output = None if output_type is None or output_type is str else TaskOutput(output_type)
         self._agents: dict[tuple[int, bool], tuple[Agent[Any], Agent[Any]]] = {}

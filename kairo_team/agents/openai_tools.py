@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from agents.tool_context import ToolContext
     from anyio import Lock
 
-    from kairo_team.agents.wrapped import Ending
-    from kairo_team.contracts import MemberContext
+    from kairo_team.agents.wrapped import GovernedCalls
     from kairo_team.permissions import SideEffect
 
 HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
@@ -101,17 +100,13 @@ class ToolBinder:
 
     def __init__(
         self,
-        context: MemberContext,
-        ending: Ending,
+        calls: GovernedCalls,
         one_by_one: Callable[[], Lock],
         side_effects: Mapping[str, SideEffect],
         *,
         allow_hosted: bool,
     ) -> None:
-        self.executed = 0
-        """How many tool calls were executed."""
-        self._context = context
-        self._ending = ending
+        self.calls = calls
         self._one_by_one = one_by_one
         """Returns the lock of the current run, which may be a run inside the attempt's own."""
         self._side_effects = side_effects
@@ -133,7 +128,7 @@ class ToolBinder:
 
     def offered(self, own: Iterable[str]) -> list[TheirTool]:
         """Return the coordinator's tools; `ValueError` where the agent has a tool with the same name."""
-        own, context = set(own), self._context
+        own, context = set(own), self.calls.context
         made: list[TheirTool] = []
         for tool in context.offered:
             if tool.name in own:
@@ -147,16 +142,12 @@ class ToolBinder:
         return made
 
     async def _use(self, name: str, context: ToolContext[Any], arguments: str) -> str:
-        """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
+        """Call a tool of the coordinator."""
         async with self._one_by_one():
-            with self._ending:
-                result = await self._context.tool(name).call_of_reply(arguments, call_id=context.tool_call_id)
-        if result.refused_by is None:
-            self.executed += 1
-        return result.text
+            return (await self.calls.use_offered(name, arguments, context.tool_call_id)).text
 
     def _offered(self, tool: FunctionTool) -> bool:
-        governed = self._context.tool(self._described(tool, _never))
+        governed = self.calls.context.tool(self._described(tool, _never))
         return governed.pipeline.refusal(governed.tool) is None
 
     def _governed(self, tool: FunctionTool) -> FunctionTool:
@@ -171,23 +162,19 @@ class ToolBinder:
 
     async def invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
         """Make one call; return the tool's result if nothing changed it, else the text for the model."""
-        call = _Call(self, tool, context, arguments)
+        call = _Call(self.calls, tool, context, arguments)
         described = self._described(tool, call.make)
         # An agent used as a tool is a run: its tools take the lock of that run.
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._one_by_one() if alone else nullcontext():
-            with self._ending:
-                result = await self._context.tool(described).call_of_reply(arguments, call_id=context.tool_call_id)
+            with self.calls.ending:
+                governed = self.calls.context.tool(described)
+                result = await governed.call_of_reply(arguments, call_id=context.tool_call_id)
         # The tool's error function may have turned a governing error into text.
-        self._ending.check()
+        self.calls.ending.check()
         if call.error is not None:
             raise call.error
         return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
-
-    def failed(self, error: Exception) -> None:
-        """Note an error that the tool's own error function is about to turn into text."""
-        if isinstance(error, PASSING):
-            self._ending.note(error)
 
     def _described(self, tool: FunctionTool, make: Any) -> Tool:
         name = fitting_name(tool.qualified_name)
@@ -204,8 +191,8 @@ class ToolBinder:
 class _Call:
     """One call of a native tool inside the pipeline."""
 
-    def __init__(self, binder: ToolBinder, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> None:
-        self._binder = binder
+    def __init__(self, calls: GovernedCalls, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> None:
+        self._calls = calls
         self._tool = tool
         self._context = context
         self._arguments = arguments
@@ -215,7 +202,7 @@ class _Call:
 
     async def make(self, arguments: Mapping[str, Any]) -> Any:
         """Run the tool with the arguments that passed; a failure that it returns as text counts as an error."""
-        self._binder.executed += 1
+        self._calls.tool_calls += 1
         plain, written = thaw(arguments), self._arguments
         if read_arguments(written) != plain:
             written = to_text(plain)
@@ -237,7 +224,8 @@ class _Call:
 
     async def _on_error(self, context: Any, error: Exception) -> str:
         self._failed = True
-        self._binder.failed(error)
+        if isinstance(error, PASSING):  # the tool's own error function is about to turn it into text
+            self._calls.ending.note(error)
         text = await maybe_invoke_function_tool_failure_error_function(
             function_tool=self._tool, context=context, error=error
         )

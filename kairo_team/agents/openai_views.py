@@ -317,7 +317,7 @@ def sound_reply(reply: TheirReply, *, structured: bool = False) -> TheirReply:
     for item in reply.output:
         changed: dict[str, Any] = {}
         if isinstance(item, ResponseFunctionToolCall):
-            # As the library's fingerprint needs: JSON may escape lone surrogates.
+            # The library makes a fingerprint of the arguments, and JSON may escape lone surrogates.
             read = read_arguments(item.arguments)
             plain = to_text(read) if read is not None else item.arguments
             changed = {} if plain == sound(plain) else {"arguments": sound(plain)}

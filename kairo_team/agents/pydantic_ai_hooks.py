@@ -52,7 +52,6 @@ class Session(GovernedCalls):
 
     def __init__(self, context: MemberContext) -> None:
         super().__init__(context)
-        self.tool_calls = 0
         self.text = ""
         """The text of all replies so far."""
         self.last: ModelResponse | None = None
@@ -97,16 +96,6 @@ class Session(GovernedCalls):
             for tool in self.offered.values()
         ]
         return [FunctionToolset[Any](described)] if described else []
-
-    async def use_offered(self, name: str, arguments: Mapping[str, Any], call_id: str | None) -> Any:
-        """Call a tool of the coordinator."""
-        with self.ending:
-            result = await self.context.tool(name).call_of_reply(arguments, call_id=call_id)
-        if result.refused_by is None:
-            self.tool_calls += 1
-        if result.is_error:
-            raise ToolFailed(result.text)
-        return result.text
 
     def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
         """Raise `RuntimeError` unless more than `requests` requests were begun; book an ungoverned reply first."""
@@ -346,7 +335,10 @@ class GovernedToolset(WrapperToolset[Any]):
     ) -> Any:
         """Call a tool through the pipeline."""
         if name in self.session.offered:
-            return await self.session.use_offered(name, tool_args, ctx.tool_call_id)
+            result = await self.session.use_offered(name, tool_args, ctx.tool_call_id)
+            if result.is_error:
+                raise ToolFailed(result.text)
+            return result.text
 
         async def run(arguments: dict[str, Any]) -> Any:
             if arguments is not tool_args:

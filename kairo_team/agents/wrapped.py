@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
+    from kairo_team.tools.result import ToolResult
 
 Make = Callable[["Assignment", "MemberContext"], Any]
 """Makes something for one run; it may be async."""
@@ -102,13 +103,15 @@ class WrappedAgent(ABC):
 
 
 class GovernedCalls:
-    """The model calls of one attempt of another library's agent: governed, and counted."""
+    """The calls of one attempt of another library's agent: governed, and counted."""
 
     def __init__(self, context: MemberContext) -> None:
         self.context = context
         self.turns = 0
         """Answered model calls, nested runs included."""
         self.usage = Usage()
+        self.tool_calls = 0
+        """Tool calls that were executed, whatever their outcome."""
         self.ending = Ending()
 
     async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
@@ -119,6 +122,14 @@ class GovernedCalls:
         self.turns += 1
         self.usage += response.usage or Usage()
         return response
+
+    async def use_offered(self, name: str, arguments: Mapping[str, Any] | str, call_id: str | None) -> ToolResult:
+        """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
+        with self.ending:
+            result = await self.context.tool(name).call_of_reply(arguments, call_id=call_id)
+        if result.refused_by is None:
+            self.tool_calls += 1
+        return result
 
 
 class Ending:
