@@ -263,7 +263,13 @@ class GovernedModel:
         self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _Sender | None, turn: Turn | None
     ) -> tuple[_Sent, ModelResponse]:
         """Record the call and make it; return it with the reply."""
-        number = await self._record_intent(model, hold)
+        number = 0
+        if self._calls is not None:
+            try:
+                number = await self._calls.sent("model", model.name, _all_of(hold), key=call_key())
+            except BaseException:  # without its record the call is not sent, and must not be charged
+                hold.release()
+                raise
         started = self._report(model.name, hold.tokens, picodollars(hold.dollars), request.max_tokens)
         sent = _Sent(number, started.report_end)
         try:
@@ -287,17 +293,6 @@ class GovernedModel:
             self._record_end(number, "unknown" if error is None or lost else "failed", spent)
             sent.report_end("unknown" if error is None else "error", spent, None)
             raise error or raised  # noqa: B904 - it has its cause already
-
-    async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
-        """Record that a call is about to be sent, if calls are recorded; return its number, else 0."""
-        if self._calls is None:
-            return 0
-        # If the record fails, the call is not sent and must not be charged.
-        try:
-            return await self._calls.sent("model", model.name, _all_of(hold), key=call_key())
-        except BaseException:
-            hold.release()
-            raise
 
     def _record_end(self, number: int, state: str, spent: Usage) -> None:
         if self._calls is not None:

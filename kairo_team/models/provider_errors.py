@@ -1,4 +1,4 @@
-"""Convert providers' errors into ours: those of pydantic-ai's model layer, and those of providers' own clients.
+"""Convert errors of pydantic-ai's model layer, and of providers' own clients, into ours.
 
 Errors of clients are recognised by their attributes and class names, so no client has to be installed.
 """
@@ -313,7 +313,7 @@ def connection_words(error: BaseException) -> str:
     """Return the address that did not answer, the proxy in between, and the cause; from any client's error."""
     chain = list(causes_of(error))
     known = next(((one, said) for one in reversed(chain) for kind, said in _ON_THE_WAY if isinstance(one, kind)), None)
-    # The errors of the connection, not those of what was made of a reply.
+    # Errors of the connection; others say how a reply was read.
     own = [one for one in chain if isinstance(one, OSError) or type(one).__module__.partition(".")[0] in _TRANSPORTS]
     told = (one for one in reversed(own) if str(one).strip())
     cause = next(told, error) if known is None else known[0]

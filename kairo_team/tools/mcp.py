@@ -90,7 +90,14 @@ class McpServer:
             raise ValueError(f"{owner}: request_timeout must be a finite number of seconds > 0, not {seconds!r}")
         check_kind(f"{owner}: trust_annotations", self.trust_annotations, bool)
         object.__setattr__(self, "allow", _checked_allow(owner, self.allow))
-        object.__setattr__(self, "side_effects", _checked_effects(owner, self.side_effects))
+        effects: Any = self.side_effects
+        known_effects = ", ".join(map(repr, _SIDE_EFFECTS))
+        if not is_mapping(effects):
+            raise ValueError(f"{owner}: side_effects must be one of {known_effects} by tool name, not {effects!r}")
+        for tool, effect in effects.items():
+            if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:
+                raise ValueError(f"{owner}: side_effects[{tool!r}] must be one of {known_effects}, not {effect!r}")
+        object.__setattr__(self, "side_effects", FrozenDict(effects))
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name!r} at {self.transport.place}>"
@@ -218,16 +225,6 @@ def _checked_allow(owner: str, given: object) -> tuple[str, ...] | None:
     if not names:
         raise ValueError(f"{owner}: allow is empty: name the tools that may be used, or leave the server out")
     return tuple(dict.fromkeys(names))
-
-
-def _checked_effects(owner: str, given: object) -> Mapping[str, SideEffect]:
-    allowed = ", ".join(repr(effect) for effect in _SIDE_EFFECTS)
-    if not is_mapping(given):
-        raise ValueError(f"{owner}: side_effects must be one of {allowed} by tool name, not {given!r}")
-    for tool, effect in given.items():
-        if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:
-            raise ValueError(f"{owner}: side_effects[{tool!r}] must be one of {allowed}, not {effect!r}")
-    return FrozenDict(given)
 
 
 LEAVE_SECONDS: Final = 2.0

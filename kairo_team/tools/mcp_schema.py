@@ -7,6 +7,7 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -68,20 +69,17 @@ def result_files(result: CallToolResult) -> list[File]:
 
     A link is not followed.
     """
-    return [file for block in result.content if (file := _block_file(block)) is not None]
-
-
-def _block_file(block: Any) -> File | None:
-    inner = block.resource if block.type == "resource" else block
-    data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
-    if not isinstance(data, str):
-        return None
-    # The name is the server's: it goes to prompts and files, so it is short and printable.
-    name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
-    try:
-        return File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None)
-    except ValueError:  # empty, too large, of no known type, or not base64
-        return None
+    files: list[File] = []
+    for block in result.content:
+        inner: Any = block.resource if block.type == "resource" else block
+        data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
+        if not isinstance(data, str):
+            continue
+        # The name is the server's: it goes to prompts and files, so it is short and printable.
+        name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
+        with suppress(ValueError):  # empty, too large, of no known type, or not base64
+            files.append(File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None))
+    return files
 
 
 def _fits(name: str) -> bool:

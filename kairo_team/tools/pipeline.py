@@ -372,7 +372,7 @@ class ToolPipeline:
             outcome = await self._ask(tool, GuardrailPhase.PRE_TOOL, lambda: ToolInput(tool.name, seen))
             if outcome is not None and outcome.action is GuardrailAction.DENY:
                 raise CallRefusedError(outcome.policy or "guardrail", outcome.reason)
-            if outcome is not None and outcome.action is GuardrailAction.MODIFY:  # what it changed is checked once more
+            if outcome is not None and outcome.action is GuardrailAction.MODIFY:  # changed arguments are checked again
                 self._check_static(tool)
                 checked = check_arguments(tool, cast("ToolInput", outcome.payload).arguments)
                 await self._check_permission(tool, seen_arguments(checked), key)

@@ -173,7 +173,7 @@ def as_tool(
     chosen = {key: value for key, value in given.items() if value is not None}
     if isinstance(function, Tool):
         return replace(function, **chosen) if chosen else function
-    # It imports pydantic, which runs without tools do not need.
+    # Imported here: it needs pydantic, which takes long to import, and most runs have no tools.
     from kairo_team.tools.signature import Signature, function_of, unbound
 
     signature, marks = Signature(function), _Marks()
