@@ -43,7 +43,7 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """child_processes child_watch clock database_url drawn frozen guesses late_pydantic
+    "_util": """child_processes child_watch clock context_values database_url drawn frozen guesses late_pydantic
         lazy_imports masking mistakes narrowing open_scopes plugin_shapes reply_json terminal threads
         trace_context version""",
     "vocabulary": """addresses artifacts budget clauses conditions constraints contracts errors events files gates
@@ -51,12 +51,12 @@ MODULES = {
         team verdicts""",
     "governance": """cancel_scope constraint_chain constraint_limits governor guardrails halts holds ledger plug_ins
         policies pricing slices""",
-    "models": """address call_keys client_errors error_bodies governed_model limits local local_server natives
+    "models": """address call_keys error_bodies governed_model limits local local_server natives
         openai_compatible prompt_bounds provider_errors provider_messages providers readings resolver retries
         tool_calls""",
     "models/address": "chat http messages parts responses served",
     "tools": """arguments circuit commands globs guards made_calls mcp mcp_config mcp_schema mcp_transport
-        passing paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
+        paths permissions pipeline pydantic_toolsets result shell_words signature skills sources tool
         tool_server""",
     "prompts": "bounds filters overrides quoting",
     "engine": "live plan records run tasks work",
@@ -67,9 +67,9 @@ MODULES = {
     "engine/work": "constraints member_model run_arguments run_services runtime steering work_context",
     "engine/plan": "grown_tasks growth planning preflight",
     "engine/run": "attempts ending lone_agent team_run",
-    "agents": """dead_connections foreign_files langgraph langgraph_attempt langgraph_clients langgraph_models
+    "agents": """dead_connections foreign_files langgraph langgraph_attempt langgraph_models
         langgraph_tools langgraph_views langgraph_watch mini mini_compaction openai_agents
-        openai_finish openai_models openai_run openai_tools openai_views program pydantic_ai
+        openai_models openai_run openai_tools openai_views program pydantic_ai
         pydantic_ai_hooks pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec connection database event_pages formats forks journal kept_files line
         memory owners postgres postgres_database processes recovery sql_journal sql_run_journal

@@ -283,7 +283,9 @@ async def _review(
     heard: list[_Heard] = []
     cascade = CascadeEvaluationStrategy([_Recorded(stage, heard) for stage in stages])
     last = await cascade.evaluate(asked_about(one, context))
-    decided = [(verdict, (side, sure)) for verdict, side, sure in heard if side is not None and sure is not None]
+    decided: list[tuple[EvaluationVerdict, tuple[Side, float]]] = [
+        (verdict, (side, sure)) for verdict, side, sure in heard if side is not None and sure is not None
+    ]
     # The first decision counts; without any, the levels of the last stage.
     first = decided[0][0] if decided else None
     told = first or (heard[-1][0] if heard else last)

@@ -270,6 +270,8 @@ def freeze(value: Any) -> Any:
 
 def thaw(value: Any) -> Any:
     """Copy nested mappings and sequences into plain dicts and lists; keep everything else."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
         return {key: thaw(item) for key, item in mapping.items()}

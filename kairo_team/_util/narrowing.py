@@ -7,7 +7,7 @@ items are `Any`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
@@ -28,6 +28,11 @@ def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
     """Return whether a value is a mapping."""
     return isinstance(value, Mapping)
+
+
+def fields_of(value: object) -> Mapping[str, Any]:
+    """Return a value that is a mapping; an empty one for any other."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:

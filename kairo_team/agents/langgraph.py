@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from kairo_team._util.frozen import freeze_json, known_arguments
 from kairo_team._util.late_pydantic import adapter
-from kairo_team._util.narrowing import is_list, is_mapping
+from kairo_team._util.narrowing import fields_of, is_list
 from kairo_team.agents.langgraph_attempt import GraphAttempt
+from kairo_team.agents.langgraph_views import message_view, response_view, text_of
 from kairo_team.agents.wrapped import WrappedAgent, check_function, end_of, made
 from kairo_team.artifacts import Artifact
 from kairo_team.errors import MissingExtra
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
 
     from kairo_team.contracts import MemberContext
-    from kairo_team.messages import ModelResponse
     from kairo_team.tasks import Assignment
 
 M = TypeVar("M", bound="BaseChatModel")
@@ -131,7 +131,8 @@ class LangGraphAgent(WrappedAgent):
         if cut is not None:
             return replace(cut, transcript=_transcript(state), **spent)
         # What `output` makes need not come from the last reply, so how that reply ended says nothing about it.
-        status, cut_by = end_of(None if self._output is not None else _last_reply(state))
+        replies = _replies(state) if self._output is None else []
+        status, cut_by = end_of(response_view(replies[0]) if replies else None)
         artifact = self._artifact(state, context)
         if not artifact.text and artifact.data is None:
             _check_calls(state)  # nothing was made: name the likely cause
@@ -276,12 +277,13 @@ def _check_graph(given: Any, *, messages: bool) -> None:
 
 
 def _messages(state: Any) -> list[Any]:
-    found: Any = _fields(state).get(_MESSAGES)
+    found: Any = fields_of(state).get(_MESSAGES)
     return found if is_list(found) else []
 
 
-def _fields(state: Any) -> Mapping[str, Any]:
-    return state if is_mapping(state) else {}
+def _replies(state: Any) -> list[Any]:
+    """Return the messages of models, the last one first."""
+    return [message for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai"]
 
 
 def _check_calls(state: Any) -> None:
@@ -296,26 +298,12 @@ def _check_calls(state: Any) -> None:
         raise ValueError(f"the graph ended with tool calls {why}: {called}")
 
 
-def _last_reply(state: Any) -> ModelResponse | None:
-    """Return the last message of a model; None without one."""
-    from kairo_team.agents.langgraph_views import response_view
-
-    replies = (message for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
-    last = next(replies, None)
-    return None if last is None else response_view(last)
-
-
 def _text(state: Any) -> str:
     """Return the last text of a model that is not blank."""
-    from kairo_team.agents.langgraph_views import text_of
-
-    texts = (text_of(message) for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
-    return next((text for text in texts if text.strip()), "")
+    return next((text for text in map(text_of, _replies(state)) if text.strip()), "")
 
 
 def _transcript(state: Any) -> Any:
-    from kairo_team.agents.langgraph_views import message_view
-
     return tuple(message_view(message) for message in _messages(state) if hasattr(message, "type"))
 
 
@@ -330,7 +318,7 @@ def _block(file: File) -> dict[str, str]:
 
 def _files_of(state: Any) -> list[File]:
     """Return the files in the last message of a graph's state."""
-    messages: list[Any] = _fields(state).get(_MESSAGES) or []
+    messages = _messages(state)
     blocks: Any = getattr(messages[-1], "content_blocks", ()) if messages else ()
     found: list[File] = []
     for block in blocks:
@@ -344,7 +332,7 @@ def _files_of(state: Any) -> list[File]:
 def _artifact(state: Any, kind: Any) -> Artifact:
     if isinstance(state, str):
         return Artifact(state)
-    fields = _fields(state)
+    fields = fields_of(state)
     if not isinstance(fields.get(_MESSAGES), list):
         data = _json(state)
         return Artifact("" if data is None else adapter(Any).dump_json(data).decode(), data, "application/json")

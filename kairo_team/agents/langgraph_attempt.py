@@ -20,13 +20,12 @@ from anyio.lowlevel import current_token
 
 from kairo_team._util.threads import run_in_thread
 from kairo_team.agents.langgraph_views import written_in
-from kairo_team.agents.wrapped import Ending
-from kairo_team.budget import Usage
+from kairo_team.agents.wrapped import GovernedCalls
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
-from kairo_team.models.client_errors import call_error
 from kairo_team.models.error_bodies import error_bodies_refused
 from kairo_team.models.governed_model import DEFAULT_MAX_TOKENS
 from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.provider_errors import client_error
 from kairo_team.models.readings import broken_off, without_thoughts
 from kairo_team.models.resolver import refuse_real
 from kairo_team.models.tool_calls import sound_request
@@ -56,18 +55,14 @@ _WRAP: Final = "build the graph with governed(model) to let it"
 _HALF: Final = "the request holds half of a character: build the graph with governed(model) to replace it"
 
 
-class GraphAttempt:
+class GraphAttempt(GovernedCalls):
     """One run of a graph. Its task group ends with it, even if the graph left tasks running."""
 
     def __init__(self, context: MemberContext) -> None:
-        self.context = context
-        self.usage = Usage()
-        self.turns = 0
-        self.tool_calls = 0
+        super().__init__(context)
         self.over = False
         self.not_json: dict[str, str] = {}
         """Arguments of streamed tool calls that are not JSON, by the ids of the calls; LangChain completes them."""
-        self._ending = Ending()
         self._thread = threading.get_ident()
         # Taken here, because finalizers run in threads where no running loop can be looked up.
         self._post: Callable[[Callable[[], object]], object] = current_token().native_token.call_soon_threadsafe  # type: ignore[attr-defined]  # asyncio's
@@ -90,7 +85,7 @@ class GraphAttempt:
                 self.over = True  # before the cancellation: calls that arrive during it are refused
                 self._tasks.cancel_scope.cancel()
         # First, because the other error is often what the graph made of this one.
-        self._ending.check()
+        self.ending.check()
         if trouble is not None:
             raise trouble
         return results[0]
@@ -120,16 +115,11 @@ class GraphAttempt:
             raise
 
     async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
-        """Count a loop, call the model on the governed path, and book the reply."""
-        await self.context.put_off()
-        self.context.governor.pre_step()
+        """Call a model like every wrapper; where the call was not made, raise the reason."""
         try:
-            response = await self.context.model(model).complete(request)
+            return await super().call(model, request)
         except NotMade as refused:
             raise refused.problem from None
-        self.turns += 1
-        self.usage += response.usage or Usage()
-        return response
 
     async def follow(self, of: Any, make: Callable[[], F]) -> F:
         """Wait until a call of the graph may be made; return it for `answer`, or raise the error that refuses it.
@@ -167,8 +157,8 @@ class GraphAttempt:
 
     def end_with(self, error: KairoError) -> None:
         """End the graph at once: after this error no result counts, even if the graph catches it."""
-        if self._ending.error is None:
-            self._ending.note(error)
+        if self.ending.error is None:
+            self.ending.note(error)
             self._tasks.cancel_scope.cancel()
 
     async def leave_with(self, error: KairoError) -> None:
@@ -307,13 +297,18 @@ class FollowedModel(Followed):
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
         wanted = self._request.max_tokens or DEFAULT_MAX_TOKENS
         if request.max_tokens is not None and request.max_tokens < wanted:
-            raise NotMade(self.name, self._too_long(wanted, request.max_tokens))
+            governor, most = self._attempt.context.governor, request.max_tokens
+            dimension = "dollars" if governor.remaining.tokens else "tokens"
+            left = f"room for only {most} reply" if dimension == "tokens" else f"enough for {most} reply tokens"
+            asked = f"a reply of up to {wanted} by {self.name} (only governed(model) can cut it short)"
+            short = InsufficientBudget(dimension, asked, left, governor.name, path=governor.path)
+            raise NotMade(self.name, short)
         response: ModelResponse
         try:
             response, whole = await self.pass_on()
         except Exception as error:
             self._keep_pieces()
-            meant = call_error(self.name, error)
+            meant = client_error(self.name, error)
             if meant is None:
                 raise
             meant.retry_after = math.inf  # the graph has made the call: only the graph can make it again
@@ -334,13 +329,6 @@ class FollowedModel(Followed):
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound that includes content beyond the text."""
         return prompt_bound(request) + self._beyond
-
-    def _too_long(self, wanted: int, most: int) -> InsufficientBudget:
-        governor = self._attempt.context.governor
-        dimension = "dollars" if governor.remaining.tokens else "tokens"
-        left = f"room for only {most} reply" if dimension == "tokens" else f"enough for {most} reply tokens"
-        asked = f"a reply of up to {wanted} by {self.name} (only governed(model) can cut it short)"
-        return InsufficientBudget(dimension, asked, left, governor.name, path=governor.path)
 
 
 def _is_json(text: str) -> bool:

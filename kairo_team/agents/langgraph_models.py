@@ -7,8 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -17,9 +16,11 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables.config import var_child_runnable_config
 
+from kairo_team._util.context_values import set_for
+from kairo_team._util.narrowing import fields_of
 from kairo_team._util.threads import run_in_thread
+from kairo_team.agents.dead_connections import close_dead_connections
 from kairo_team.agents.langgraph_attempt import GraphAttempt, NotMade, current
-from kairo_team.agents.langgraph_clients import prepare
 from kairo_team.agents.langgraph_views import (
     View,
     native_reply,
@@ -32,9 +33,9 @@ from kairo_team.agents.langgraph_views import (
 )
 from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.messages import Message, ModelRequest, ModelResponse
-from kairo_team.models.client_errors import call_error
-from kairo_team.models.error_bodies import error_bodies_refused
+from kairo_team.models.error_bodies import error_bodies_refused, watch_client
 from kairo_team.models.prompt_bounds import LENGTHS, capped, prompt_bound
+from kairo_team.models.provider_errors import client_error
 from kairo_team.models.resolver import modules_of, refuse_real
 
 _MORE: Final = ("extra_body", "model_kwargs")
@@ -99,7 +100,7 @@ class _Call:
         try:
             result: ChatResult = await self.make(request.max_tokens, messages)
         except Exception as error:
-            meant = call_error(self.name, error)
+            meant = client_error(self.name, error)
             if meant is None:
                 raise
             self.error = error
@@ -225,7 +226,8 @@ async def _complete(
     async def make(most: int | None, messages: Sequence[Any]) -> Any:
         plain, options = _limited(model, kind, kwargs, most)
         prepare(model)
-        with _alone(), error_bodies_refused(call.name):
+        # Calls inside the model are not governed a second time.
+        with set_for(current, None), set_for(var_child_runnable_config, None), error_bodies_refused(call.name):
             return await ask(plain, messages, options)
 
     call = _Call(view(messages, details, settings), messages, make, modules_of(model))
@@ -234,17 +236,6 @@ async def _complete(
     except ModelCallError as error:  # nodes, fallbacks and retry policies must see the original
         raise call.error or error from None
     return ChatResult(generations=[ChatGeneration(message=native_reply(response, call.reply))])
-
-
-@contextmanager
-def _alone() -> Generator[None]:
-    """Keep calls inside the model from being governed a second time."""
-    attempt, config = current.set(None), var_child_runnable_config.set(None)
-    try:
-        yield
-    finally:
-        var_child_runnable_config.reset(config)
-        current.reset(attempt)
 
 
 def _offered(kwargs: dict[str, Any], allowed: Collection[str] | None) -> dict[str, Any]:
@@ -291,3 +282,42 @@ def _chunk(result: ChatResult) -> ChatGenerationChunk:
     message = result.generations[0].message
     fields = message.model_dump(exclude={"type", "chunk_position"})
     return ChatGenerationChunk(message=AIMessageChunk(**fields, chunk_position="last"))
+
+
+# ---------------------------------------------------------------- what an integration drops
+
+
+_CLIENTS: Final = ("root_async_client", "root_client")
+"""The fields of a model for the provider's own clients."""
+_CONVERT: Final = "_convert_chunk_to_generation_chunk"
+"""The method of the integration with OpenAI that reads one piece of a stream."""
+
+
+def prepare(model: Any) -> None:
+    """Prepare a model for a call: close dead connections, and let neither errors nor refusals get lost.
+
+    The integration with OpenAI drops errors that come with status 200, and streamed refusals.
+    """
+    close_dead_connections(model)
+    for name in _CLIENTS:
+        watch_client(getattr(model, name, None))
+    for kind in type(model).__mro__:
+        # The class is found by name, because the integration need not be installed; it is patched once in a process.
+        if kind.__name__ == "BaseChatOpenAI" and not hasattr(getattr(kind, _CONVERT, prepare), "__wrapped__"):
+            _keep_refusals(kind)
+
+
+def _keep_refusals(kind: Any) -> None:
+    """Make a class of models keep a streamed refusal in the same place as a whole one."""
+    convert = getattr(kind, _CONVERT)
+
+    @functools.wraps(convert)
+    def converted(self: Any, chunk: Any, *args: Any, **kwargs: Any) -> Any:
+        piece = convert(self, chunk, *args, **kwargs)
+        choices = chunk.get("choices")
+        refusal = fields_of(choices[0].get("delta")).get("refusal") if choices else None
+        if piece is not None and refusal:
+            piece.message.additional_kwargs["refusal"] = str(refusal)
+        return piece
+
+    setattr(kind, _CONVERT, converted)

@@ -13,7 +13,9 @@ from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeS
 from langgraph.prebuilt.tool_node import ToolInvocationError
 from langgraph.types import Command  # pyright: ignore[reportMissingTypeStubs]
 
-from kairo_team._util.frozen import EMPTY, thaw
+from kairo_team._util.context_values import set_for
+from kairo_team._util.frozen import thaw
+from kairo_team._util.narrowing import fields_of
 from kairo_team.agents.langgraph_attempt import Followed, GraphAttempt, current
 from kairo_team.agents.langgraph_views import text_of
 from kairo_team.errors import KairoError
@@ -88,14 +90,12 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
     async def call(arguments: Mapping[str, Any]) -> ToolResult | str:
         attempt.tool_calls += 1
         # LangChain's callbacks report this call too; the watch must not take it through the pipeline again.
-        before = _inside.set((asked["name"], asked["id"]))
-        try:
-            outputs.append(await execute(request.override(tool_call={**asked, "args": thaw(arguments)})))
-        except GraphBubbleUp as bubble:  # an interrupt, or a command for the graph around: not a failure
-            bubbles.append(bubble)
-            return STEERED
-        finally:
-            _inside.reset(before)
+        with set_for(_inside, (asked["name"], asked["id"])):
+            try:
+                outputs.append(await execute(request.override(tool_call={**asked, "args": thaw(arguments)})))
+            except GraphBubbleUp as bubble:  # an interrupt, or a command for the graph around: not a failure
+                bubbles.append(bubble)
+                return STEERED
         return _result(_output_text(outputs[-1]))
 
     tool = _tool(asked["name"], request.tool.description, request.tool.metadata or {}, call)
@@ -144,15 +144,10 @@ def _output_text(output: Any) -> str:
     """Return a tool's output as text for the pipeline."""
     if isinstance(output, ToolMessage):
         return text_of(output)
-    if isinstance(output, Command):
-        return _command_text(output)
-    return str(output)
-
-
-def _command_text(command: Any) -> str:
-    """Return the text for the model in a command for the graph."""
-    update: Any = command.update
-    fields = cast("Mapping[str, Any]", update) if isinstance(update, Mapping) else EMPTY
-    messages: Any = fields.get("messages", [])
+    if not isinstance(output, Command):
+        return str(output)
+    # The text for the model in a command for the graph.
+    update: Any = cast("Any", output).update
+    messages: Any = fields_of(update).get("messages", [])
     texts = [text_of(message) for message in list[Any](messages) if isinstance(message, ToolMessage)]
-    return "\n".join(texts) if texts else repr(command.update)
+    return "\n".join(texts) if texts else repr(update)

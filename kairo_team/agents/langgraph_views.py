@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from kairo_team._util.frozen import EMPTY, thaw
+from kairo_team._util.narrowing import fields_of
 from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
@@ -17,6 +18,8 @@ _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
 }  # fmt: skip
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
 _MODELS: Final = frozenset({"ai", "AIMessageChunk"})
+_PLAIN: Final = (str, int, float, bool)
+"""Types of settings that can be recorded."""
 _FINISHES: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """Where integrations keep the provider's word about why a reply ended."""
 _USAGE_FIRST: Final = frozenset({"anthropic", "google_genai", "google_vertexai"})
@@ -44,13 +47,20 @@ def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[
     provider = str(details.get("ls_provider") or "langchain")
     name = f"{_PROVIDERS.get(provider, provider)}:{details.get('ls_model_name') or 'model'}"
     most = most if isinstance(most, int) and most > 0 else None
+    tools: list[ToolSpec] = []
+    for tool in settings.get("tools") or ():
+        if (function := _function(tool)) is not None:
+            tools.append(ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {})))
+        else:  # in its provider's own form
+            tools.append(ToolSpec("other", repr(tool)))
     request = ModelRequest(
         [message_view(message) for message in messages],
-        tuple(_specs(settings.get("tools"))),
+        tools,
         max_tokens=most,
-        settings={name: found for name, found in settings.items() if name != "tools" and _is_plain(found)},
+        settings={name: found for name, found in settings.items() if name != "tools" and isinstance(found, _PLAIN)},
     )
-    return View(name, request, sum(_beyond_text(message, name) for message in messages))
+    contents = [message.content for message in messages if not isinstance(message.content, str)]
+    return View(name, request, sum(part_bound(one, name) for blocks in contents for one in blocks if not _is_text(one)))
 
 
 def message_view(message: Any) -> Message:
@@ -70,11 +80,9 @@ def text_of(message: Any) -> str:
 def written_in(message: Any) -> str:
     """Return the text of a message, or of a piece of one, as it is written."""
     content = message.content
-    return content if isinstance(content, str) else "".join(_text_in(one) for one in content if _is_text(one))
-
-
-def _text_in(block: Any) -> str:
-    return block if isinstance(block, str) else str(block.get("text", ""))
+    if isinstance(content, str):
+        return content
+    return "".join(one if isinstance(one, str) else str(one.get("text", "")) for one in content if _is_text(one))
 
 
 def with_all_calls(message: Any) -> Any:
@@ -97,8 +105,7 @@ def response_view(message: Any, output: Mapping[str, Any] = EMPTY) -> ModelRespo
     finish = "content_filter" if _refusal(message) is not None else finish_of_word(_word(metadata))
     calls = [_call(call) for call in message.tool_calls]
     used: Mapping[str, Any] = message.usage_metadata or {}
-    whole: Any = output.get("token_usage")  # a model of text completion reports its usage for the whole call
-    counted = cast("Mapping[str, Any]", whole) if isinstance(whole, Mapping) else EMPTY
+    counted = fields_of(output.get("token_usage"))  # a model of text completion reports its usage for the whole call
     spent = _usage(used) if used else _usage(counted, "prompt_tokens", "completion_tokens")
     model = str(metadata.get("model_name") or metadata.get("model") or "")
     return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used, {**output, **metadata}))
@@ -120,22 +127,16 @@ def _refusal(message: Any) -> str | None:
     """Return the text of a model's refusal; None without one."""
     found: Any = message.additional_kwargs.get("refusal")
     if not found and not isinstance(message.content, str):
-        found = next((block.get("refusal") for block in message.content if _type_of(block) == "refusal"), None)
+        blocks = map(fields_of, message.content)
+        found = next((block.get("refusal") for block in blocks if block.get("type") == "refusal"), None)
     return str(found) if found else None
-
-
-def _type_of(block: Any) -> Any:
-    return cast("Mapping[str, Any]", block).get("type") if isinstance(block, Mapping) else None
 
 
 def _word(metadata: Mapping[str, Any]) -> str | None:
     """Return the provider's word about why a reply ended, from the metadata of LangChain's integrations."""
-    feedback: Any = metadata.get("prompt_feedback")
-    if isinstance(feedback, Mapping) and cast("Mapping[str, Any]", feedback).get("block_reason"):
+    if fields_of(metadata.get("prompt_feedback")).get("block_reason"):
         return "content_filter"
-    incomplete: Any = metadata.get("incomplete_details")
-    reason = cast("Mapping[str, Any]", incomplete).get("reason") if isinstance(incomplete, Mapping) else None
-    words = (reason, *(metadata.get(name) for name in _FINISHES))
+    words = (fields_of(metadata.get("incomplete_details")).get("reason"), *(metadata.get(name) for name in _FINISHES))
     return next((str(word) for word in words if word), None)
 
 
@@ -163,12 +164,8 @@ def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
 
 def native_reply(response: ModelResponse, reply: Any) -> Any:
     """Return LangChain's message for a response: `reply` with the changes, or a new message if `reply` is None."""
-    if reply is None:
-        return _new_message(response)
-    return with_text(with_calls(reply, response.tool_calls), response.text)
-
-
-def _new_message(response: ModelResponse) -> Any:
+    if reply is not None:
+        return with_text(with_calls(reply, response.tool_calls), response.text)
     from langchain_core.messages import AIMessage
 
     used = response.usage
@@ -204,16 +201,6 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
         return ToolCall(call["id"] or "", call["name"], repr(arguments))
 
 
-def _specs(tools: Any) -> Iterable[ToolSpec]:
-    """Convert the tools of a call, which may be in their provider's own form."""
-    for tool in tools or ():
-        function = _function(tool)
-        if function is None:
-            yield ToolSpec("other", repr(tool))
-        else:
-            yield ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
-
-
 def tool_name(tool: Any) -> str | None:
     """Return the name of a tool as models see it; None for a provider's own tool, such as its web search."""
     function = _function(tool)
@@ -230,19 +217,8 @@ def _function(tool: Any) -> Mapping[str, Any] | None:
         return None
 
 
-def _is_plain(setting: Any) -> bool:
-    """Return whether a setting is a plain value, which can be recorded."""
-    return isinstance(setting, str | int | float | bool)
-
-
 def _is_text(block: Any) -> bool:
     return isinstance(block, str) or block.get("type") == "text"
-
-
-def _beyond_text(message: Any, model: str) -> int:
-    if isinstance(message.content, str):
-        return 0
-    return sum(part_bound(block, model) for block in message.content if not _is_text(block))
 
 
 def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: str = "output_tokens") -> Usage | None:

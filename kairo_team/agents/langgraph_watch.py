@@ -14,11 +14,10 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
 
 from kairo_team.agents.langgraph_attempt import Followed, FollowedModel, GraphAttempt
-from kairo_team.agents.langgraph_clients import prepare
-from kairo_team.agents.langgraph_models import is_governed
+from kairo_team.agents.langgraph_models import is_governed, prepare
 from kairo_team.agents.langgraph_tools import STEERED, FollowedTool, in_pipeline
 from kairo_team.agents.langgraph_views import came_to_its_end, response_view, view
-from kairo_team.tools.passing import PASSING
+from kairo_team.tools.pipeline import PASSING
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -27,57 +26,55 @@ if TYPE_CHECKING:
     from langchain_core.outputs import LLMResult
 
 Make = Callable[[], Followed]
+Work = Callable[[], Awaitable[None]]
 
 
 class _Callback:
     """A callback for LangChain: async when a coroutine looks it up, sync when a plain function does.
 
     LangChain looks callbacks up where it runs them. Its sync code would run an async callback in another loop and drop
-    its exception; its async code would not wait for a sync one.
+    its exception; its async code would not wait for a sync one. `look` takes the watch and what the callback is given,
+    and returns the function to await in the run's event loop; None if there is nothing to do.
     """
 
-    def __init__(self, awaited: Callable[..., Awaitable[None]], called: Callable[..., None]) -> None:
-        self._awaited = awaited
-        self._called = called
+    def __init__(self, look: Callable[..., Work | None]) -> None:
+        self._look = look
 
     def __get__(self, watch: Watch | None, owner: type) -> Any:
         asking = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the caller's kind decides the result
         by_coroutine = asking.f_code.co_flags & inspect.CO_COROUTINE
-        return functools.partial(self._awaited if by_coroutine else self._called, watch)
+        return functools.partial(_awaited if by_coroutine else _called, self._look, watch)
+
+
+async def _awaited(look: Callable[..., Work | None], watch: Any, *given: Any, **details: Any) -> None:
+    work = look(watch, *given, **details)
+    if work is not None:
+        await watch.attempt.come_home(work)
+
+
+def _called(look: Callable[..., Work | None], watch: Any, *given: Any, **details: Any) -> None:
+    work = look(watch, *given, **details)
+    if work is not None:
+        watch.attempt.wait_for(work)
 
 
 def _start(look: Callable[..., Make | None]) -> Any:
     """Make the callback for a call that begins; `look` returns how to follow it, None if it is followed already."""
 
-    async def awaited(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
-        make = look(*args, **details)
-        if make is not None:
-            # The number, because a key that is the id itself would keep it alive: `follow` watches for its end.
-            watch.calls[run_id.int] = await watch.attempt.come_home(watch.attempt.follow, run_id, make)
+    def begin(watch: Watch, *given: Any, run_id: UUID, **details: Any) -> Work | None:
+        make = look(*given, **details)
+        return None if make is None else functools.partial(watch.follow, run_id, make)
 
-    def called(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
-        make = look(*args, **details)
-        if make is None:
-            return
-        watch.calls[run_id.int] = watch.attempt.wait_for(watch.attempt.follow, run_id, make)
-
-    return _Callback(awaited, called)
+    return _Callback(begin)
 
 
 def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
     """Make the callback for a call that ended; `look` returns its result and its exception."""
 
-    async def awaited(watch: Watch, brought: Any, *, run_id: UUID, **_details: Any) -> None:
-        end = watch.take(run_id, *look(brought))
-        if end is not None:
-            await watch.attempt.come_home(end)
+    def end(watch: Watch, brought: Any, *, run_id: UUID, **_details: Any) -> Work | None:
+        return watch.take(run_id, *look(brought))
 
-    def called(watch: Watch, brought: Any, *, run_id: UUID, **_details: Any) -> None:
-        end = watch.take(run_id, *look(brought))
-        if end is not None:
-            watch.attempt.wait_for(end)
-
-    return _Callback(awaited, called)
+    return _Callback(end)
 
 
 def _chat_model(serialized: Any, messages: Any, **details: Any) -> Make | None:
@@ -154,7 +151,12 @@ class Watch(BaseCallbackHandler):
         if isinstance(call, FollowedModel):
             call.note_piece(getattr(chunk, "message", None))
 
-    def take(self, run_id: UUID, reply: Any, error: BaseException | None) -> Callable[[], Awaitable[None]] | None:
+    async def follow(self, run_id: UUID, make: Make) -> None:
+        """Wait until a call may be made, and keep it until its end."""
+        # The number, because the id as a key would stay alive, and `GraphAttempt.follow` watches for its end.
+        self.calls[run_id.int] = await self.attempt.follow(run_id, make)
+
+    def take(self, run_id: UUID, reply: Any, error: BaseException | None) -> Work | None:
         """Return how to report the end of a call, if it was followed or failed with an error that ends the graph."""
         call = self.calls.pop(run_id.int, None)
         if call is not None:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.pipeline import Toolbox
-    from kairo_team.tools.result import ToolResult
 
 Settings = Mapping[str, Any] | Callable[["Assignment"], Mapping[str, Any]]
 """Sampling settings (temperature, seed, max_tokens ...), or a function that picks them for an assignment."""
@@ -139,20 +138,16 @@ class MiniAgent:
             need = prompt_bound(first) // _BYTES_A_TOKEN + 1
             if budget.tokens < need:
                 return [f"its first prompt alone needs about {need} tokens, the budget has {budget.tokens}"]
-        return self._useless_tools(role)
+        names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
+        allowed = role.allowed_tools
+        # Probably a name is misspelt. Which tools a source has is not known yet.
+        if allowed and names and len(names) == len(self.tools) and not set(names) & set(allowed):
+            return [f"its role allows {known(allowed)}, and its tools are {known(names)}: it could not use any"]
+        return []
 
     def file_problem(self, file: File, models: Models) -> str | None:
         """Return why the agent's model does not take a file, in a sentence; None if it does."""
         return file_problem(models.resolve(self.model), file)
-
-    def _useless_tools(self, role: Role) -> list[str]:
-        """Return a problem if the role allows none of the agent's tools: probably a name is misspelt."""
-        names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
-        if role.allowed_tools is None or not names or len(names) < len(self.tools):
-            return []
-        if set(names) & set(role.allowed_tools) or not role.allowed_tools:
-            return []
-        return [f"its role allows {known(role.allowed_tools)}, and its tools are {known(names)}: it could not use any"]
 
     @overload
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput: ...
@@ -516,17 +511,14 @@ class _Conversation:
         self.complete = True
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
+        """Add each call's result, with a sentence on each file that the model does not take."""
         assert self._tools is not None, "tools were offered"
-        results = await self._tools.run(calls)
-        self._add(*(self._answer_to(call, result) for call, result in zip(calls, results, strict=True)))
-
-    def _answer_to(self, call: ToolCall, result: ToolResult) -> Message:
-        """Return a tool's result for the model, and a sentence on each file that the model does not take."""
         ask = getattr(self._model, "file_problem", None)
-        problems = {file: "this model takes no files" if ask is None else ask(file) for file in result.files}
-        unseen = [f"[you cannot be shown {file.name}: {why}]" for file, why in problems.items() if why is not None]
-        taken = [file for file, why in problems.items() if why is None]
-        return Message.tool(call.id, "\n".join([result.text, *unseen]), tuple(taken))
+        for call, result in zip(calls, await self._tools.run(calls), strict=True):
+            problems = {file: "this model takes no files" if ask is None else ask(file) for file in result.files}
+            unseen = [f"[you cannot be shown {file.name}: {why}]" for file, why in problems.items() if why is not None]
+            taken = [file for file, why in problems.items() if why is None]
+            self._add(Message.tool(call.id, "\n".join([result.text, *unseen]), tuple(taken)))
 
     def _add(self, *messages: Message) -> None:
         self._messages += messages
@@ -538,8 +530,11 @@ class _Conversation:
         limits = self._limits(turn, last=turn == most > 1)
         if most in {turn, 1}:
             return limits, most > 1
-        request = self._request(limits, last=False)
-        if not await self._can_pay_another(request):
+        request, left = self._request(limits, last=False), self._context.remaining
+        need = 0 if left.tokens is None else await self._need_two(request, left.tokens)
+        # This turn's loop is counted already; one more turn needs another.
+        short = left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._dearest)
+        if short or (left.tokens is not None and left.tokens < need):
             return self._limits(turn, last=True), True
         self._ready = request
         return limits, False
@@ -569,14 +564,6 @@ class _Conversation:
         if self._tools is None:
             return ()
         return self._tools.last_specs if last else self._tools.specs
-
-    async def _can_pay_another(self, request: ModelRequest) -> bool:
-        """Return whether the budget pays for this turn, whose loop is counted already, and one more."""
-        left = self._context.remaining
-        need = 0 if left.tokens is None else await self._need_two(request, left.tokens)
-        if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._dearest):
-            return False
-        return left.tokens is None or left.tokens >= need
 
     async def _need_two(self, request: ModelRequest, left: int) -> int:
         """Return the tokens that this turn and one more may need, by the model's own count if it has one."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.messages import Message
-from kairo_team.models.prompt_bounds import file_bound, prompt_bound
+from kairo_team.models.prompt_bounds import byte_length, file_bound, prompt_bound
 
 if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
@@ -54,7 +54,7 @@ class Room:
             return False
         # Asides are sent once and are not part of the conversation, so they do not count as its messages.
         asked = sum(not message.aside for message in self._last.messages)
-        new = sum(_bytes(message.text) + _bytes_of_files(message) for message in messages[asked:])
+        new = sum(byte_length(message.text) + _bytes_of_files(message) for message in messages[asked:])
         if self._learned is None and self._tokens is not None and self._used:  # no need to count bytes
             return self._used + self._replied + new / _BYTES_A_TOKEN > self._tokens
         return prompt_bound(self._last) + self._replied * self._bytes_a_token + new > self.most
@@ -109,7 +109,7 @@ def cut_results(messages: Sequence[Message], excess: int, end: int) -> tuple[lis
             kept = short[:_KEPT]
             short = f"{kept} {_CUT.format(len(short) - len(kept), len(short))}"
         short = "\n".join([short, *_files_left_out(message)])
-        excess -= _bytes(message.text) + _bytes_of_files(message) - _bytes(short)
+        excess -= byte_length(message.text) + _bytes_of_files(message) - byte_length(short)
         left[number] = replace(message, text=short, files=())
         cut += 1
     return left, cut
@@ -137,10 +137,6 @@ def _files_left_out(message: Message) -> list[str]:
 
 
 _SPEAKERS: Final = {"system": "instructions", "user": "asked", "assistant": "you", "tool": "result"}
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _bytes_of_files(message: Message) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from anyio import CancelScope
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.narrowing import is_mapping
 from kairo_team.agents.wrapped import WrappedAgent, artifact_of, end_of, shared_or_made
 from kairo_team.artifacts import Artifact
 from kairo_team.budget import check_count
@@ -83,7 +84,10 @@ class OpenAIAgent(WrappedAgent):
         self._config = run_config
         self._side_effects = _check_side_effects(side_effects)
         self._allow_hosted = allow_hosted
-        _check_tools(agent, allow_hosted=allow_hosted)
+        from kairo_team.agents.openai_tools import tool_problems
+
+        if problems := list(tool_problems(agent, allow_hosted=allow_hosted)):
+            raise ValueError("; ".join(problems))
 
     async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         from kairo_team.agents.openai_run import GovernedRun, attempt
@@ -96,7 +100,7 @@ class OpenAIAgent(WrappedAgent):
                 asked = [{"role": "user", "content": content}]
             ended = await self._run(run, asked, await shared_or_made(self._shared, assignment, context))
         status, artifact, transcript, error = ended
-        counts = (run.turns, self.max_turns, run.tools.executed)
+        counts = (run.turns, self.max_turns, run.tool_calls)
         return AgentOutput(artifact, status, *counts, run.usage, transcript, error)
 
     async def _run(self, run: GovernedRun, asked: Any, shared: Any) -> _End:
@@ -212,22 +216,9 @@ def _check(agent: Any, run_config: Any, max_turns: Any) -> None:
             raise ValueError("OpenAIAgent.max_turns must be at least 1, or None for no limit")
 
 
-def _check_tools(agent: Agent[Any], *, allow_hosted: bool) -> None:
-    """Raise `ValueError` for tools that cannot be governed."""
-    from kairo_team.agents.openai_tools import tool_problems
-
-    problems = list(tool_problems(agent, allow_hosted=allow_hosted))
-    if problems:
-        raise ValueError("; ".join(problems))
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping | None)
-
-
 def _check_side_effects(given: Any) -> Mapping[str, SideEffect]:
     allowed = get_args(SideEffect)
-    if not _is_mapping(given):
+    if given is not None and not is_mapping(given):
         raise ValueError(f"OpenAIAgent.side_effects must be a mapping of tool names, not {given!r:.200}")
     effects: dict[Any, Any] = dict(given or {})
     for name, side_effect in effects.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from agents import Model, ModelBehaviorError, ModelProvider
@@ -13,10 +15,10 @@ from agents import Usage as TheirUsage
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 
 from kairo_team.agents.dead_connections import close_dead_connections
-from kairo_team.agents.openai_finish import FinishWord, noting
 from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
-from kairo_team.models.client_errors import call_error
+from kairo_team.models.error_bodies import Noted, error_bodies_refused
 from kairo_team.models.prompt_bounds import prompt_bound
+from kairo_team.models.provider_errors import client_error
 from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:
@@ -77,12 +79,12 @@ class GovernedNativeModel(Model):
 
     async def get_response(self, *args: Any, **kwargs: Any) -> TheirReply:
         """Answer one call; raises what `GovernedChatModel.complete` raises."""
-        call = OneCall(self.native, _call(args, kwargs), streamed=False)
+        call = OneCall(self.native, NativeCall(*args, **kwargs), streamed=False)
         return call.native(await self._ask(call))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         """Answer one call; yield nothing before the whole reply is checked."""
-        call = OneCall(self.native, _call(args, kwargs), streamed=True)
+        call = OneCall(self.native, NativeCall(*args, **kwargs), streamed=True)
         reply = call.native(await self._ask(call))
         for event in call.events_of(reply):
             yield event
@@ -128,7 +130,7 @@ class OneCall:
             with _tries_once(True):
                 reply = sound_reply(await self._send(noting(self._native, finish), call), structured=call.is_structured)
         except Exception as error:
-            known = call_error(self.name, error)
+            known = client_error(self.name, error)
             if known is None:
                 raise
             self.error = error
@@ -175,13 +177,6 @@ Ask = Callable[[OneCall], Awaitable["ModelResponse"]]
 """Makes one governed model call, such as `GovernedRun.ask`."""
 
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
-_ORDER: Final = tuple(NativeCall.__dataclass_fields__)
-
-
-def _call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NativeCall:
-    """Return a call's arguments; the runner passes them by position or by name, depending on how it runs."""
-    given = dict(zip(_ORDER, args, strict=False)) | kwargs
-    return NativeCall(**given)
 
 
 def _usage(end: Response | None) -> TheirUsage:
@@ -219,3 +214,78 @@ def _response(reply: TheirReply) -> Response:
         tools=[],
         usage=usage,
     )
+
+
+# ---------------------------------------------------------------- why a reply ended, which the library's models drop
+
+
+_FETCHES: Final = ("_fetch_response", "_fetch_chat_response", "_fetch_responses_response")
+"""Methods of the library's models that return what the provider's client returned, whole or as a stream."""
+
+
+class FinishWord:
+    """The provider's last word about why a reply ended; None for a model that does not show it."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.word: str | None = None
+        self.tier: str | None = None
+        """The service by which the call was served, in the provider's words."""
+
+    def note(self, reply: Any) -> None:
+        """Read the word in a reply, or in a piece of one."""
+        response = getattr(reply, "response", reply)  # the last event of a stream of Responses has it inside
+        status = getattr(response, "status", None)
+        said: str | None = "stop" if status == "completed" else None
+        if choices := getattr(reply, "choices", None):
+            said = getattr(choices[0], "finish_reason", None)
+        elif status == "incomplete":
+            said = getattr(getattr(response, "incomplete_details", None), "reason", None) or "length"
+        self.word = said or self.word
+        self.tier = getattr(response, "service_tier", None) or self.tier
+
+
+# A context variable, because all calls share the cached class and, with it, the wrapped methods.
+_words: ContextVar[FinishWord] = ContextVar("kairo_finish_word")
+
+
+def noting(model: Model, word: FinishWord) -> Model:
+    """Return the same model, with the same state, that also notes how its provider says that a reply ended."""
+    kind = type(model)
+    fetches = [name for name in _FETCHES if hasattr(kind, name)]
+    if not fetches or not hasattr(model, "__dict__"):  # an object with slots cannot share its state
+        return model
+    same: Any = object.__new__(_noting_class(kind))
+    same.__dict__ = model.__dict__
+    _words.set(word)
+    return same  # type: ignore[no-any-return]  # an object of a subclass of the model's class
+
+
+@functools.cache
+def _noting_class(kind: Any) -> Any:
+    """Make a subclass of a class of models that notes what its provider's client returns."""
+    methods = {name: _noted(getattr(kind, name)) for name in _FETCHES if hasattr(kind, name)}
+    return type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__, "__qualname__": kind.__qualname__})
+
+
+def _noted(fetch: Any) -> Any:
+    @functools.wraps(fetch)
+    async def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        word = _words.get()
+        make = getattr(self, "_get_client", None)  # the client may be made only now
+        client = getattr(self, "_client", None) if make is None else make()
+        with error_bodies_refused(word.model, client) as asked:
+            try:
+                found = await fetch(self, *args, **kwargs)
+            except ModelBehaviorError:
+                if getattr(asked.reply, "status", None) != "incomplete":
+                    raise
+                found = asked.reply  # the library raises for a reply that was cut off, and would lose its text
+        if isinstance(found, tuple):  # a response that is not filled in yet, and the stream
+            return (*found[:-1], Noted(found[-1], word.note))
+        if hasattr(found, "__aiter__"):
+            return Noted(found, word.note)
+        word.note(found)
+        return found
+
+    return noted

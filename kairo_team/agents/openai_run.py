@@ -22,12 +22,12 @@ from agents.run import get_default_agent_runner, set_default_agent_runner
 from anyio import Lock
 from anyio.lowlevel import current_token
 
+from kairo_team._util.context_values import set_for
 from kairo_team._util.narrowing import is_list
 from kairo_team.agents.openai_models import GovernedNativeModel, GovernedProvider
 from kairo_team.agents.openai_tools import ToolBinder, is_agent
 from kairo_team.agents.openai_views import TaskOutput
-from kairo_team.agents.wrapped import Ending
-from kairo_team.budget import Usage
+from kairo_team.agents.wrapped import GovernedCalls
 from kairo_team.errors import ModelCallError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kairo_team.permissions import SideEffect
 
 
-class GovernedRun:
-    """The governed calls of one attempt, and its counts."""
+class GovernedRun(GovernedCalls):
+    """The governed calls of one attempt, and its counts. `ending` keeps the error that the library must not hide."""
 
     def __init__(
         self,
@@ -52,17 +52,12 @@ class GovernedRun:
         allow_hosted: bool,
         output_type: Any = None,
     ) -> None:
-        self.context = context
-        self.turns = 0
-        """Answered model calls, nested runs included."""
-        self.usage = Usage()
-        self.ending = Ending()
-        """Keeps the first error of the governor or its guards, which the agents library must not hide."""
+        super().__init__(context)
         self.text = ""
         """The last text of the outermost run."""
         self.last: ModelResponse | None = None
         """The last reply of the outermost run."""
-        self.tools = ToolBinder(context, self.ending, self.one_by_one, side_effects, allow_hosted=allow_hosted)
+        self.tools = ToolBinder(self, self.one_by_one, side_effects, allow_hosted=allow_hosted)
         self._allow_hosted = allow_hosted
         self._output = None if output_type is None or output_type is str else TaskOutput(output_type)
         self._agents: dict[tuple[int, bool], tuple[Agent[Any], Agent[Any]]] = {}
@@ -85,14 +80,10 @@ class GovernedRun:
                 "send the text itself, or allow it, OpenAIAgent(..., allow_hosted=True)"
             )
         with self.ending:
-            await self.context.put_off()
-            self.context.governor.pre_step()
             try:
-                response = await self.context.model(call).complete(call.view)
+                response = await self.call(call, call.view)
             except ModelCallError as error:  # the library and its own retries must see the original
                 raise call.error or error from None
-        self.turns += 1
-        self.usage += response.usage or Usage()
         if _frame().depth == 1:
             self.last = response
             self.text = response.text or self.text
@@ -124,7 +115,8 @@ class GovernedRun:
 
     def config(self, given: Any) -> RunConfig:
         """Return a run's settings with governed models, and without tracing."""
-        config: RunConfig = _as_config(given)
+        make: Any = RunConfig  # the library also takes the settings as a dict
+        config: RunConfig = make(**given) if isinstance(given, dict) else given or RunConfig()
         own = config.call_model_input_filter
         return replace(
             config,
@@ -180,14 +172,14 @@ class GovernedRun:
         return both
 
     def _handoffs(self, targets: list[Any], *, outermost: bool) -> list[Any]:
-        return [self._handoff(target, outermost=outermost) for target in targets]
-
-    def _handoff(self, target: Any, *, outermost: bool) -> Handoff[Any, Any]:
-        """Return a handoff to a governed agent, which is made only when the handoff happens."""
-        handoff: Handoff[Any, Any] = make_handoff(target) if is_agent(target) else copy.copy(target)
-        handoff.on_invoke_handoff = partial(self._hand_over, handoff.on_invoke_handoff, outermost)
-        handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it refers to the agent that is not governed
-        return handoff
+        """Return handoffs to governed agents, each of which is made only when the handoff happens."""
+        handoffs = list[Handoff[Any, Any]]()
+        for target in targets:
+            handoff: Handoff[Any, Any] = make_handoff(target) if is_agent(target) else copy.copy(target)
+            handoff.on_invoke_handoff = partial(self._hand_over, handoff.on_invoke_handoff, outermost)
+            handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it refers to the agent that is not governed
+            handoffs.append(handoff)
+        return handoffs
 
     async def _hand_over(self, invoke: Any, outermost: bool, context: Any, arguments: str) -> Agent[Any]:
         cut_by = self.last.cut_by if self.last is not None and _frame().depth == 1 else None
@@ -197,12 +189,6 @@ class GovernedRun:
 
     def _model(self, model: str | Model | None) -> str | Model | None:
         return GovernedNativeModel.of(self.ask, model) if isinstance(model, Model) else model
-
-
-def _as_config(given: Any) -> Any:
-    """Return a run's settings, which the library also takes as a dict."""
-    make: Any = RunConfig
-    return make(**given) if isinstance(given, dict) else given or RunConfig()
 
 
 class _Check:
@@ -251,13 +237,12 @@ def _frame() -> _Frame:
 
 @contextmanager
 def attempt(run: GovernedRun) -> Generator[None]:
-    """Govern the runs that are started inside the block."""
-    stand_in()
-    token = _HERE.set(_Frame(run, 0, Lock()))
-    try:
+    """Govern the runs that are started inside the block; the first time, put the gate before the default runner."""
+    runner = get_default_agent_runner()
+    if not isinstance(runner, Gate):
+        set_default_agent_runner(Gate(runner))  # type: ignore[arg-type]  # it has all methods of a runner
+    with set_for(_HERE, _Frame(run, 0, Lock())):
         yield
-    finally:
-        _HERE.reset(token)
 
 
 class _Governed:
@@ -324,15 +309,5 @@ def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator
         )
     options["run_config"] = here.run.config(options.get("run_config"))
     # A lock of its own: the tool that started this run may hold the outer one.
-    token = _HERE.set(_Frame(here.run, here.depth + 1, Lock()))
-    try:
+    with set_for(_HERE, _Frame(here.run, here.depth + 1, Lock())):
         yield here.run.govern(agent, outermost=here.depth == 0)
-    finally:
-        _HERE.reset(token)
-
-
-def stand_in() -> None:
-    """Replace the library's default runner by the gate, unless that is done already."""
-    runner = get_default_agent_runner()
-    if not isinstance(runner, Gate):
-        set_default_agent_runner(Gate(runner))  # type: ignore[arg-type]  # it has all methods of a runner

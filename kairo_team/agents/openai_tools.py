@@ -29,7 +29,7 @@ from agents.tool import (
 
 from kairo_team._util.frozen import thaw
 from kairo_team.agents.openai_views import read_arguments, to_text
-from kairo_team.tools.passing import PASSING
+from kairo_team.tools.pipeline import PASSING
 from kairo_team.tools.result import ToolResult, text_of
 from kairo_team.tools.tool import Tool, fitting_name
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from agents.tool_context import ToolContext
     from anyio import Lock
 
-    from kairo_team.agents.wrapped import Ending
-    from kairo_team.contracts import MemberContext
+    from kairo_team.agents.wrapped import GovernedCalls
     from kairo_team.permissions import SideEffect
 
 HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
@@ -101,17 +100,13 @@ class ToolBinder:
 
     def __init__(
         self,
-        context: MemberContext,
-        ending: Ending,
+        calls: GovernedCalls,
         one_by_one: Callable[[], Lock],
         side_effects: Mapping[str, SideEffect],
         *,
         allow_hosted: bool,
     ) -> None:
-        self.executed = 0
-        """How many tool calls were executed."""
-        self._context = context
-        self._ending = ending
+        self.calls = calls
         self._one_by_one = one_by_one
         """Returns the lock of the current run, which may be a run inside the attempt's own."""
         self._side_effects = side_effects
@@ -133,31 +128,26 @@ class ToolBinder:
 
     def offered(self, own: Iterable[str]) -> list[TheirTool]:
         """Return the coordinator's tools; `ValueError` where the agent has a tool with the same name."""
-        own, context = set(own), self._context
+        own, context = set(own), self.calls.context
+        made: list[TheirTool] = []
         for tool in context.offered:
             if tool.name in own:
                 raise ValueError(
                     f"the coordinator offers a tool {tool.name!r}, and the agent has one of this name: give the "
                     "agent's another name"
                 )
-        fit = [tool for tool in context.offered if context.tool(tool).pipeline.refusal(tool) is None]
-        return [self._of_coordinator(tool) for tool in fit]
-
-    def _of_coordinator(self, tool: Tool) -> FunctionTool:
-        use = partial(self._use, tool.name)
-        return FunctionTool(tool.name, tool.description, thaw(tool.parameters), use, strict_json_schema=False)
+            if context.tool(tool).pipeline.refusal(tool) is None:
+                use, schema = partial(self._use, tool.name), thaw(tool.parameters)
+                made.append(FunctionTool(tool.name, tool.description, schema, use, strict_json_schema=False))
+        return made
 
     async def _use(self, name: str, context: ToolContext[Any], arguments: str) -> str:
-        """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
+        """Call a tool of the coordinator."""
         async with self._one_by_one():
-            with self._ending:
-                result = await self._context.tool(name).call_of_reply(arguments, call_id=context.tool_call_id)
-        if result.refused_by is None:
-            self.executed += 1
-        return result.text
+            return (await self.calls.use_offered(name, arguments, context.tool_call_id)).text
 
     def _offered(self, tool: FunctionTool) -> bool:
-        governed = self._context.tool(self._described(tool, _never))
+        governed = self.calls.context.tool(self._described(tool, _never))
         return governed.pipeline.refusal(governed.tool) is None
 
     def _governed(self, tool: FunctionTool) -> FunctionTool:
@@ -172,28 +162,27 @@ class ToolBinder:
 
     async def invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
         """Make one call; return the tool's result if nothing changed it, else the text for the model."""
-        call = _Call(self, tool, context, arguments)
+        call = _Call(self.calls, tool, context, arguments)
         described = self._described(tool, call.make)
         # An agent used as a tool is a run: its tools take the lock of that run.
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._one_by_one() if alone else nullcontext():
-            with self._ending:
-                result = await self._context.tool(described).call_of_reply(arguments, call_id=context.tool_call_id)
+            with self.calls.ending:
+                governed = self.calls.context.tool(described)
+                result = await governed.call_of_reply(arguments, call_id=context.tool_call_id)
         # The tool's error function may have turned a governing error into text.
-        self._ending.check()
+        self.calls.ending.check()
         if call.error is not None:
             raise call.error
         return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
 
-    def failed(self, error: Exception) -> None:
-        """Note an error that the tool's own error function is about to turn into text."""
-        if isinstance(error, PASSING):
-            self._ending.note(error)
-
     def _described(self, tool: FunctionTool, make: Any) -> Tool:
         name = fitting_name(tool.qualified_name)
         side_effect = self._side_effects.get(tool.name) or self._side_effects.get(name) or "system"
-        server, server_tool = _server_of(tool)
+        origin, server, server_tool = get_function_tool_origin(tool), None, None
+        if origin is not None and origin.mcp_server_name is not None:
+            binding = getattr(tool, "_mcp_tool_binding", None)
+            server, server_tool = origin.mcp_server_name, binding[1] if binding else tool.name
         schema = tool.params_json_schema
         described = schema if schema.get("type", "object") == "object" else {"type": "object"}
         return Tool(name, make, tool.description or "", described, side_effect, server=server, server_tool=server_tool)
@@ -202,8 +191,8 @@ class ToolBinder:
 class _Call:
     """One call of a native tool inside the pipeline."""
 
-    def __init__(self, binder: ToolBinder, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> None:
-        self._binder = binder
+    def __init__(self, calls: GovernedCalls, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> None:
+        self._calls = calls
         self._tool = tool
         self._context = context
         self._arguments = arguments
@@ -213,19 +202,16 @@ class _Call:
 
     async def make(self, arguments: Mapping[str, Any]) -> Any:
         """Run the tool with the arguments that passed; a failure that it returns as text counts as an error."""
-        self._binder.executed += 1
+        self._calls.tool_calls += 1
+        plain, written = thaw(arguments), self._arguments
+        if read_arguments(written) != plain:
+            written = to_text(plain)
         try:
-            value = await invoke_function_tool(
-                function_tool=self._watched(), context=self._context, arguments=self._written(arguments)
-            )
+            value = await invoke_function_tool(function_tool=self._watched(), context=self._context, arguments=written)
         except Exception as error:
             self.error = error
             raise
         return ToolResult(text_of(value), is_error=True) if self._failed else value
-
-    def _written(self, arguments: Mapping[str, Any]) -> str:
-        plain = thaw(arguments)
-        return self._arguments if read_arguments(self._arguments) == plain else to_text(plain)
 
     def _watched(self) -> FunctionTool:
         """Return a copy of the tool that notes its failures, and returns the tool's own error text."""
@@ -238,7 +224,8 @@ class _Call:
 
     async def _on_error(self, context: Any, error: Exception) -> str:
         self._failed = True
-        self._binder.failed(error)
+        if isinstance(error, PASSING):  # the tool's own error function is about to turn it into text
+            self._calls.ending.note(error)
         text = await maybe_invoke_function_tool_failure_error_function(
             function_tool=self._tool, context=context, error=error
         )
@@ -255,12 +242,3 @@ class _Call:
 
 async def _never(_arguments: Mapping[str, Any]) -> Any:
     raise RuntimeError("the tool is only described here")
-
-
-def _server_of(tool: FunctionTool) -> tuple[str | None, str | None]:
-    """Return a tool's MCP server and its name there; None, None for any other tool."""
-    origin = get_function_tool_origin(tool)
-    if origin is None or origin.mcp_server_name is None:
-        return None, None
-    binding = getattr(tool, "_mcp_tool_binding", None)
-    return origin.mcp_server_name, binding[1] if binding else tool.name

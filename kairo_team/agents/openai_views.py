@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -19,6 +19,7 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
+from kairo_team._util.narrowing import is_list
 from kairo_team._util.reply_json import json_in, read_json
 from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
@@ -45,9 +46,9 @@ _RANDOM: Final = "prompt_cache_key"
 """A setting that is new in every run: with it, recorded calls would never be found again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NativeCall:
-    """The arguments of one model call, as the library makes it."""
+    """The arguments of one model call, in the library's order: its runner passes some by position, some by name."""
 
     system_instructions: str | None
     input: str | list[Any]
@@ -79,7 +80,7 @@ class NativeCall:
     def media(self, model: str) -> int:
         """Return the tokens that pictures and files may take in addition to the text."""
         parts = (part for item in self.items for part in _parts(item))
-        return sum(part_bound(part, model) for part in parts if _is_other(part))
+        return sum(part_bound(part, model) for part in parts if isinstance(part, Mapping) and not _is_text(part))
 
     def view(self) -> ModelRequest:
         """Return the call as a plain request: all its text, the schemas of tools and reply, and its settings."""
@@ -197,40 +198,28 @@ def _with_message(item: Item, message: Message, old: Message) -> Item:
 def _parts(item: Item) -> list[Any]:
     """Return the parts of an item's content; a string is one part."""
     content = item.get("output" if item.get("type") == "function_call_output" else "content")
-    return _list(content) if isinstance(content, list) else [content]
-
-
-def _list(content: Any) -> list[Any]:
-    return content  # type: ignore[no-any-return]  # the callers check that it is a list
+    return content if is_list(content) else [content]
 
 
 def _text(content: Any) -> str:
     """Return the text of an item's content, or of a tool's output."""
-    if isinstance(content, list):
-        return "\n".join(_text_part(part) for part in _list(content) if _is_text(part))
-    return content if isinstance(content, str) else "" if content is None else to_text(content)
-
-
-def _text_part(part: Any) -> str:
-    return part if isinstance(part, str) else str(part.get("text") or part.get("refusal") or "")
+    if not is_list(content):
+        return content if isinstance(content, str) else "" if content is None else to_text(content)
+    texts = filter(_is_text, content)
+    return "\n".join(one if isinstance(one, str) else str(one.get("text") or one.get("refusal") or "") for one in texts)
 
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, str) or (isinstance(part, Mapping) and ("text" in part or "refusal" in part))
 
 
-def _is_other(part: Any) -> bool:
-    return isinstance(part, Mapping) and not _is_text(part)
-
-
 def _replaced(content: Any, text: str) -> Any:
     """Return a content with another text in one part, keeping pictures and files."""
-    if not isinstance(content, list):
+    if not is_list(content):
         return text
-    parts = _list(content)
-    first = next((part for part in parts if _is_text(part)), {"type": "input_text"})
+    first = next(filter(_is_text, content), {"type": "input_text"})
     named = {**first, "text": text} if isinstance(first, Mapping) else text
-    return [named, *(part for part in parts if not _is_text(part))]
+    return [named, *(part for part in content if not _is_text(part))]
 
 
 # ---------------------------------------------------------------- tools, schemas and settings
@@ -313,7 +302,9 @@ def reply_view(reply: TheirReply, most: int | None, word: str | None = None, tie
         for item in reply.output
         if isinstance(item, ResponseFunctionToolCall)
     ]
-    return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage, tier))
+    texts = (part.refusal if isinstance(part, ResponseOutputRefusal) else part.text for part in _reply_parts(reply))
+    text = "".join(one or "" for one in texts)
+    return ModelResponse(text, calls, usage, "", finish, _billing(reply.usage, tier))
 
 
 def sound_reply(reply: TheirReply, *, structured: bool = False) -> TheirReply:
@@ -322,38 +313,24 @@ def sound_reply(reply: TheirReply, *, structured: bool = False) -> TheirReply:
     A model's thoughts, between tags before its text, are left out; of a structured answer, all but its JSON.
     """
     answers = structured and not any(isinstance(item, ResponseFunctionToolCall) for item in reply.output)
-    return replace(reply, output=[_sound_item(item, json_in if answers else _as_it_is) for item in reply.output])
+    output = list[Any]()
+    for item in reply.output:
+        changed: dict[str, Any] = {}
+        if isinstance(item, ResponseFunctionToolCall):
+            # The library makes a fingerprint of the arguments, and JSON may escape lone surrogates.
+            read = read_arguments(item.arguments)
+            plain = to_text(read) if read is not None else item.arguments
+            changed = {} if plain == sound(plain) else {"arguments": sound(plain)}
+        elif isinstance(item, ResponseOutputMessage):
+            changed = {"content": [_sound_part(part, structured=answers) for part in item.content]}
+        output.append(item.model_copy(update=changed) if changed else item)
+    return replace(reply, output=output)
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _sound_item(item: Any, read: Callable[[str], str]) -> Any:
-    if isinstance(item, ResponseFunctionToolCall):
-        return item.model_copy(update={"arguments": _sound_arguments(item.arguments)})
-    if isinstance(item, ResponseOutputMessage):
-        return item.model_copy(update={"content": [_sound_part(part, read) for part in item.content]})
-    return item
-
-
-def _sound_arguments(text: str) -> str:
-    """Return arguments that can be encoded, as the library's fingerprint needs: JSON may escape lone surrogates."""
-    read = read_arguments(text)
-    plain = to_text(read) if read is not None else text
-    return text if plain == sound(plain) else sound(plain)
-
-
-def _sound_part(part: Any, read: Callable[[str], str]) -> Any:
+def _sound_part(part: Any, *, structured: bool) -> Any:
     field = "refusal" if isinstance(part, ResponseOutputRefusal) else "text"
-    return part.model_copy(update={field: read(sound(without_thoughts(getattr(part, field) or "")))})
-
-
-def reply_text(reply: TheirReply) -> str:
-    """Return the text of a reply, including refusals, without the model's thoughts."""
-    return "".join(
-        part.refusal if isinstance(part, ResponseOutputRefusal) else part.text or "" for part in _reply_parts(reply)
-    )
+    text = sound(without_thoughts(getattr(part, field) or ""))
+    return part.model_copy(update={field: json_in(text) if structured else text})
 
 
 def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelResponse) -> TheirReply:
@@ -362,7 +339,9 @@ def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelRe
     For a recorded call, which has no model's reply, it is made from the record.
     """
     if reply is None or before is None:
-        return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
+        used = now.usage or Usage()
+        spent = TheirUsage(1, used.prompt_tokens, output_tokens=used.completion_tokens, total_tokens=used.tokens)
+        return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], spent, None)
     output: list[Any] = list(_with_ids(reply.output, now.tool_calls))
     if now.text != before.text:
         rest = [item for item in output if not isinstance(item, ResponseOutputMessage)]
@@ -413,11 +392,6 @@ def _text_items(text: str) -> list[ResponseOutputMessage]:
 
 def _usage(usage: TheirUsage) -> Usage | None:
     return read_usage(usage.input_tokens or 0, usage.output_tokens or 0, usage.total_tokens)
-
-
-def _native_usage(response: ModelResponse) -> TheirUsage:
-    used = response.usage or Usage()
-    return TheirUsage(1, used.prompt_tokens, output_tokens=used.completion_tokens, total_tokens=used.tokens)
 
 
 def _billing(usage: TheirUsage, tier: str | None) -> Billing:

@@ -172,16 +172,14 @@ class PydanticAIAgent(WrappedAgent):
     def file_problem(self, file: File, models: Models) -> str | None:
         """Return why the agent's model does not take a file, by its profile; None if it does, or if that is unknown."""
         from pydantic_ai.models import infer_model
-        from pydantic_ai.models.wrapper import WrapperModel
 
+        from kairo_team.agents.pydantic_ai_hooks import unwrapped
         from kairo_team.models.provider_messages import file_problem_of
 
         model: Any = self._options["model"] or getattr(self.agent, "model", None)
         if model is None or self._prompt is not None or self._model_problem() is not None:
             return None
-        model = infer_model(model)
-        while isinstance(model, WrapperModel):
-            model = model.wrapped
+        model = unwrapped(infer_model(model))
         if hasattr(model, "models"):  # a FallbackModel
             return None
         why = file_problem_of(model, file)

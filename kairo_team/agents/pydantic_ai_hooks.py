@@ -19,7 +19,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
 from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, RequestView
-from kairo_team.agents.wrapped import Ending
+from kairo_team.agents.wrapped import GovernedCalls
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
 from kairo_team.models.error_bodies import error_bodies_refused
@@ -47,21 +47,17 @@ if TYPE_CHECKING:
 Send = Callable[[NativeRequest], Awaitable["native.ModelResponse"]]
 
 
-class Session:
+class Session(GovernedCalls):
     """One run of a foreign agent: its calls and usage so far, and the error that ends it."""
 
     def __init__(self, context: MemberContext) -> None:
-        self.context = context
-        self.usage = Usage()
-        self.turns = 0
-        self.tool_calls = 0
+        super().__init__(context)
         self.text = ""
         """The text of all replies so far."""
         self.last: ModelResponse | None = None
         """The last reply."""
         self.requests = 0
         """How many model requests were begun, answered or not."""
-        self.ending = Ending()
         self.offered = {tool.name: tool for tool in context.offered}
         """The coordinator's tools, by name."""
         self._described: dict[str, tuple[ToolDefinition, OurTool]] = {}
@@ -72,13 +68,14 @@ class Session:
         call = _Call(model, native_request, send)
         self.requests += 1
         with self.ending:
-            await self.context.put_off()
-            self.context.governor.pre_step()
             try:
-                response = await self.context.model(call).complete(call.request.request)
+                response = await self.call(call, call.request.request)
             except ModelCallError as error:
                 raise call.error or error from None
-        self._keep(response)
+        self.last = response
+        if response.text.strip():
+            self.text = f"{self.text}\n\n{response.text}" if self.text else response.text
+            self.context.keep(self.text)
         return call.reply.native(response, call.answer)
 
     async def use(self, call: _ToolCall) -> Any:
@@ -99,16 +96,6 @@ class Session:
             for tool in self.offered.values()
         ]
         return [FunctionToolset[Any](described)] if described else []
-
-    async def use_offered(self, name: str, arguments: Mapping[str, Any], call_id: str | None) -> Any:
-        """Call a tool of the coordinator."""
-        with self.ending:
-            result = await self.context.tool(name).call_of_reply(arguments, call_id=call_id)
-        if result.refused_by is None:
-            self.tool_calls += 1
-        if result.is_error:
-            raise ToolFailed(result.text)
-        return result.text
 
     def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
         """Raise `RuntimeError` unless more than `requests` requests were begun; book an ungoverned reply first."""
@@ -141,14 +128,6 @@ class Session:
             self._described[definition.name] = definition, tool
         return tool
 
-    def _keep(self, response: ModelResponse) -> None:
-        self.last = response
-        self.turns += 1
-        self.usage += response.usage or Usage()
-        if response.text.strip():
-            self.text = f"{self.text}\n\n{response.text}" if self.text else response.text
-            self.context.keep(self.text)
-
 
 class _Call:
     """A `ChatModel` for one request; answers in text and keeps the library's own reply."""
@@ -161,19 +140,22 @@ class _Call:
         """The library's own reply; None when the call was answered from a record."""
         self.error: Exception | None = None
         """The library's own error, from the last failed try."""
-        self._model = model
+        self._innermost = unwrapped(model)
         self._send = send
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Send the request as guardrails changed it; raises `ModelCallError` when no answer came."""
-        refuse_real(self.name, modules_of(_innermost(self._model)))
-        innermost = _innermost(self._model)
+        refuse_real(self.name, modules_of(self._innermost))
         try:
-            with error_bodies_refused(self.name, getattr(innermost, "client", None)) as seen:
-                self.answer = self.reply.read(await self._send(_once(self._model, self.request.native(request))))
+            with error_bodies_refused(self.name, getattr(self._innermost, "client", None)) as seen:
+                asked = self.request.native(request)
+                settings = with_key(self._innermost, dict(asked.settings))
+                if "max_retries" not in getattr(self._innermost, "unsupported_settings", ("max_retries",)):
+                    settings["max_retries"] = 0  # the governed model makes the retries
+                self.answer = self.reply.read(await self._send(replace(asked, settings=settings)))
         # The provider's error under status 200: fallbacks know the library's own class.
         except ModelCallError as refused:
-            self.error = ModelAPIError(innermost.model_name, refused.why)
+            self.error = ModelAPIError(self._innermost.model_name, refused.why)
             raise refused from self.error
         except Exception as error:
             known = call_error(self.name, error)
@@ -185,24 +167,15 @@ class _Call:
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Return an upper bound of the prompt's tokens."""
-        rule = rule_of(_innermost(self._model))
+        rule = rule_of(self._innermost)
         return prompt_bound(request, rule) + sum(file_bound(file, rule) for file in self.request.others)
 
     def file_problem(self, _file: File) -> None:
         """Leave it to the library which files its model takes: its agent may have put them there itself."""
 
 
-def _once(model: Model, request: NativeRequest) -> NativeRequest:
-    """Set the provider's client to try once, with the try's key."""
-    innermost = _innermost(model)
-    settings = with_key(innermost, dict(request.settings))
-    if "max_retries" not in getattr(innermost, "unsupported_settings", ("max_retries",)):
-        settings["max_retries"] = 0  # the governed model makes the retries
-    return replace(request, settings=settings)
-
-
-def _innermost(model: Model) -> Model:
-    """Return the innermost wrapped model."""
+def unwrapped(model: Model) -> Model:
+    """Return the model inside its wrappers, which has the provider's client."""
     while isinstance(model, WrapperModel):
         model = model.wrapped
     return model
@@ -362,7 +335,10 @@ class GovernedToolset(WrapperToolset[Any]):
     ) -> Any:
         """Call a tool through the pipeline."""
         if name in self.session.offered:
-            return await self.session.use_offered(name, tool_args, ctx.tool_call_id)
+            result = await self.session.use_offered(name, tool_args, ctx.tool_call_id)
+            if result.is_error:
+                raise ToolFailed(result.text)
+            return result.text
 
         async def run(arguments: dict[str, Any]) -> Any:
             if arguments is not tool_args:

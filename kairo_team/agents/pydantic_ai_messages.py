@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -46,7 +46,9 @@ class RequestView:
     def __init__(self, request: NativeRequest) -> None:
         self._native = request
         self._pieces = list(_pieces(request))
-        self._settings = _json_settings(request.settings)
+        given = request.settings.items()
+        self._settings = {name: value for name, value in given if name != "max_tokens" and _is_json(value)}
+        """The settings that are JSON values, for records and guardrails."""
         messages = [message for message, _ in self._pieces]
         output = request.parameters.output_object
         self.request = ModelRequest(
@@ -77,14 +79,12 @@ class RequestView:
         """Yield a part for each message: its own if it is unchanged, else one with the new text, or a new one."""
         same_shape = [m.role for m in messages] == [m.role for m, _ in self._pieces]
         for index, message in enumerate(messages):
-            was = self._pieces[index] if same_shape else self._find(message)
+            equal = (piece for piece in self._pieces if piece[0] == message)
+            was = self._pieces[index] if same_shape else next(equal, None)
             if was is None:
                 yield _plain(message)
             else:
                 yield was[1] if was[0] == message else _with_text(was[1], message)
-
-    def _find(self, message: Message) -> tuple[Message, Piece] | None:
-        return next((piece for piece in self._pieces if piece[0] == message), None)
 
 
 class ReplyView:
@@ -114,7 +114,8 @@ class ReplyView:
         if self._read is not None and self._read[0] is reply:
             return self._read[1]
         calls = _calls(reply)
-        answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
+        given = [call.arguments for call in calls if call.name in self._outputs]
+        answers = [one if isinstance(one, str) else to_json(dict(one)).decode() for one in given]
         text = "\n".join(answers) or text_of(reply)
         about = (reply.model_name or "", finish_of(reply), billing_of(reply))
         made = ModelResponse(text, calls, usage_of(reply, total), *about, native_of(reply, _READER))
@@ -214,17 +215,8 @@ def _calls(reply: native.ModelResponse) -> tuple[ToolCall, ...]:
     return tuple(made_call(call.tool_call_id, call.tool_name, call.args) for call in calls)
 
 
-def _json_text(arguments: Mapping[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else to_json(dict(arguments)).decode()
-
-
 def _spec(tool: ToolDefinition) -> ToolSpec:
     return ToolSpec(tool.name, tool.description or "", to_jsonable_python(tool.parameters_json_schema))
-
-
-def _json_settings(settings: Settings) -> dict[str, Any]:
-    """Return the settings that are JSON values, without `max_tokens`, for records and guardrails."""
-    return {name: value for name, value in settings.items() if name != "max_tokens" and _is_json(value)}
 
 
 def _is_json(value: object) -> bool:
@@ -284,14 +276,10 @@ def _with_text(piece: Piece, message: Message) -> Piece:
             kept = [item for item in others if not isinstance(item, str | native.TextContent)]
             return replace(piece, content=[message.text, *kept] if kept else message.text)
         case native.ModelResponse():
-            return _with_reply(piece, message)
+            rest = [part for part in piece.parts if not isinstance(part, _SAID)]
+            return replace(piece, parts=[*rest, *_reply_parts(message)])
         case _:
             return _plain(message)
-
-
-def _with_reply(reply: native.ModelResponse, message: Message) -> native.ModelResponse:
-    kept = [part for part in reply.parts if not isinstance(part, _SAID)]
-    return replace(reply, parts=[*kept, *_reply_parts(message)])
 
 
 def _reply_parts(message: Message) -> Iterator[_Said]:
@@ -301,17 +289,17 @@ def _reply_parts(message: Message) -> Iterator[_Said]:
         yield native.ToolCallPart(call.name, thaw(call.arguments), call.id)
 
 
-_PLAIN: Final[Mapping[str, Callable[[Message], Piece]]] = {
-    "system": lambda message: native.SystemPromptPart(message.text),
-    "user": lambda message: native.UserPromptPart([message.text, *map(file_content, message.files)]),
-    "assistant": lambda message: native.ModelResponse(list(_reply_parts(message))),
-    "tool": lambda message: native.ToolReturnPart("tool", message.text, message.tool_call_id or ""),
-}
-
-
 def _plain(message: Message) -> Piece:
     """Return the part for a message that a guardrail added."""
-    return _PLAIN[message.role](message)
+    match message.role:
+        case "system":
+            return native.SystemPromptPart(message.text)
+        case "user":
+            return native.UserPromptPart([message.text, *map(file_content, message.files)])
+        case "assistant":
+            return native.ModelResponse(list(_reply_parts(message)))
+        case "tool":
+            return native.ToolReturnPart("tool", message.text, message.tool_call_id or "")
 
 
 def _assemble(pieces: Sequence[Piece]) -> tuple[list[native.ModelMessage], list[native.InstructionPart]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,6 +12,7 @@ from anyio.lowlevel import current_token
 
 from kairo_team import artifacts
 from kairo_team.artifacts import Artifact
+from kairo_team.budget import Usage
 from kairo_team.engine.live.task_pool import run_in_new_loop
 from kairo_team.engine.run.lone_agent import run_alone
 from kairo_team.errors import KairoError
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kairo_team.budget import Budget
-    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.contracts import ChatModel, MemberContext, Models
     from kairo_team.files import File
-    from kairo_team.messages import ModelResponse
+    from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
+    from kairo_team.tools.result import ToolResult
 
 Make = Callable[["Assignment", "MemberContext"], Any]
 """Makes something for one run; it may be async."""
@@ -62,7 +64,10 @@ class WrappedAgent(ABC):
             return await run_alone(self, assignment, **alone)
         if isinstance(assignment, str):
             raise TypeError(f"with a context the agent takes an Assignment, not the string {assignment!r:.200}")
-        self._check_event_loop()
+        if "asyncio" not in current_token().backend_class.__module__:
+            raise RuntimeError(
+                f"{self.library} runs its agents on asyncio alone: run the team there, not on another event loop"
+            )
         try:
             output = await self._attempt(assignment, context)
         except KairoError:
@@ -96,11 +101,35 @@ class WrappedAgent(ABC):
         """Return the files to add to the input; none if a `prompt` makes the whole input."""
         return () if self._prompt is not None else assignment.all_files
 
-    def _check_event_loop(self) -> None:
-        if "asyncio" not in current_token().backend_class.__module__:
-            raise RuntimeError(
-                f"{self.library} runs its agents on asyncio alone: run the team there, not on another event loop"
-            )
+
+class GovernedCalls:
+    """The calls of one attempt of another library's agent: governed, and counted."""
+
+    def __init__(self, context: MemberContext) -> None:
+        self.context = context
+        self.turns = 0
+        """Answered model calls, nested runs included."""
+        self.usage = Usage()
+        self.tool_calls = 0
+        """Tool calls that were executed, whatever their outcome."""
+        self.ending = Ending()
+
+    async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
+        """Count a loop, call the model on the governed path, and book the reply."""
+        await self.context.put_off()
+        self.context.governor.pre_step()
+        response = await self.context.model(model).complete(request)
+        self.turns += 1
+        self.usage += response.usage or Usage()
+        return response
+
+    async def use_offered(self, name: str, arguments: Mapping[str, Any] | str, call_id: str | None) -> ToolResult:
+        """Call a tool of the coordinator; a tool that ends the turn raises, which ends the library's run."""
+        with self.ending:
+            result = await self.context.tool(name).call_of_reply(arguments, call_id=call_id)
+        if result.refused_by is None:
+            self.tool_calls += 1
+        return result
 
 
 class Ending:
@@ -141,12 +170,9 @@ async def made(function: Make, assignment: Assignment, context: MemberContext) -
 
 async def shared_or_made(given: Any, assignment: Assignment, context: MemberContext) -> Any:
     """Return a value unchanged, or the value that a function of assignment and context returns for this run."""
-    return await made(given, assignment, context) if _is_function(given) else given
-
-
-def _is_function(given: object) -> bool:
     # Not `callable`: a value that tools receive may be an object that can be called.
-    return inspect.isroutine(given) or isinstance(given, partial)
+    is_function = inspect.isroutine(given) or isinstance(given, partial)
+    return await made(given, assignment, context) if is_function else given
 
 
 def end_of(last: ModelResponse | None) -> tuple[AgentStatus, str | None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
+
+from kairo_team._util.context_values import set_for
 
 HEADER: Final = "Idempotency-Key"
 """The header for such keys; servers and gateways that do not know it ignore it."""
@@ -37,21 +38,11 @@ def headers_with_key(given: Any) -> Any:
     return {**headers, HEADER: key}
 
 
-@contextmanager
-def answering(key: str) -> Generator[None]:
-    """Set the name of the call for the block."""
-    token = _asked.set(key)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
+def answering(key: str) -> AbstractContextManager[str]:
+    """Set the name of the call for a block."""
+    return set_for(_asked, key)
 
 
-@contextmanager
-def sending(key: str | None) -> Generator[None]:
-    """Set the key of the try for the block."""
-    token = _sent.set(key)
-    try:
-        yield
-    finally:
-        _sent.reset(token)
+def sending(key: str | None) -> AbstractContextManager[str | None]:
+    """Set the key of the try for a block."""
+    return set_for(_sent, key)

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from functools import cache, reduce, wraps
 from typing import Any, Final, cast
 
+from kairo_team._util.context_values import set_for
 from kairo_team._util.narrowing import is_list
 from kairo_team.errors import ModelCallError
 from kairo_team.models.readings import call_error_of, shortened
@@ -55,11 +56,8 @@ def error_bodies_refused(name: str, client: object = None) -> Generator[Asked]:
     """
     watch_client(client)
     asked = Asked(name)
-    token = _asked.set(asked)
-    try:
+    with set_for(_asked, asked):
         yield asked
-    finally:
-        _asked.reset(token)
 
 
 def watch_client(client: object) -> None:

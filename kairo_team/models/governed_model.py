@@ -190,8 +190,11 @@ class GovernedModel:
         async with gate.turn(most, self._waits(model, "rate")) as turn:
             # Until the budget is held: the block may end by an exception.
             turn.withdrawn = True
-            # A call that must wait for budget leaves its turn to others meanwhile.
-            now = await self._hold_at_once(need)
+            now: Reservation | None = None
+            # A call that must wait for budget leaves its turn to others meanwhile: `on_wait` is called before the first
+            # wait, so cancelling there means "not at once".
+            with anyio.CancelScope() as at_once:
+                now = await self._hold(need, at_once.cancel)
             if now is not None:
                 turn.withdrawn = False
                 return await self._send(model, request, need, now, sender, turn)
@@ -207,7 +210,11 @@ class GovernedModel:
 
     async def _need(self, model: ChatModel, request: ModelRequest) -> _Need:
         """Return the most that a call can use, and the least that is useful."""
-        tariff = self._tariff(model, request)
+        tariff = self._prices.of(model, request.settings)
+        if tariff is None:  # free, unless dollars are limited
+            if self._governor.remaining.dollars is not None:
+                raise self._prices.refusal(model)
+            tariff = FREE
         prompt = await _count(model, request)
         wanted = request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
         dollars = tariff.most(prompt, wanted)
@@ -219,13 +226,6 @@ class GovernedModel:
         """Hold the most that a call can use; see `Governor.hold`."""
         tokens = need.prompt + need.wanted
         return self._governor.hold(tokens=tokens, dollars=need.dollars, minimum=need.least, on_wait=on_wait)
-
-    async def _hold_at_once(self, need: _Need) -> Reservation | None:
-        """Hold the most that a call can use; return None if it would have to wait."""
-        with anyio.CancelScope() as scope:
-            # `on_wait` is called before the first wait, so cancelling there means "not at once".
-            return await self._hold(need, scope.cancel)
-        return None
 
     async def _send(
         self,
@@ -241,7 +241,9 @@ class GovernedModel:
         with hold:
             most = min(wanted, hold.tokens - prompt)  # the hold may be smaller than asked, down to `least`
             if dollars and hold.dollars < dollars:
-                most = _affordable(tariff, prompt, most, hold.dollars)
+                # The longest reply, of one token at least, that cannot cost more. The cost grows with the tokens, at
+                # some tariffs in steps: bisection needs no inverse function.
+                most = 1 + bisect_right(range(2, most + 1), hold.dollars, key=partial(tariff.most, prompt))
             if most < wanted:  # a call whose outcome stays unknown is charged its hold: the most it can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             if turn is not None:
@@ -261,7 +263,13 @@ class GovernedModel:
         self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _Sender | None, turn: Turn | None
     ) -> tuple[_Sent, ModelResponse]:
         """Record the call and make it; return it with the reply."""
-        number = await self._record_intent(model, hold)
+        number = 0
+        if self._calls is not None:
+            try:
+                number = await self._calls.sent("model", model.name, _all_of(hold), key=call_key())
+            except BaseException:  # without its record the call is not sent, and must not be charged
+                hold.release()
+                raise
         started = self._report(model.name, hold.tokens, picodollars(hold.dollars), request.max_tokens)
         sent = _Sent(number, started.report_end)
         try:
@@ -280,20 +288,11 @@ class GovernedModel:
             if getattr(error, "unspent", False) is True:
                 _release(hold, turn)
                 spent = _NOTHING
-            self._record_end(number, "failed" if _has_ended(error) else "unknown", spent)
+            # After these two the reply may exist, only it did not arrive.
+            lost = isinstance(error, ModelCallError) and error.kind in ("timeout", "connection") and not error.unspent
+            self._record_end(number, "unknown" if error is None or lost else "failed", spent)
             sent.report_end("unknown" if error is None else "error", spent, None)
             raise error or raised  # noqa: B904 - it has its cause already
-
-    async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
-        """Record that a call is about to be sent, if calls are recorded; return its number, else 0."""
-        if self._calls is None:
-            return 0
-        # If the record fails, the call is not sent and must not be charged.
-        try:
-            return await self._calls.sent("model", model.name, _all_of(hold), key=call_key())
-        except BaseException:
-            hold.release()
-            raise
 
     def _record_end(self, number: int, state: str, spent: Usage) -> None:
         if self._calls is not None:
@@ -319,13 +318,6 @@ class GovernedModel:
         if self._calls is not None:
             self._calls.answered(sent.number, response, usage)  # last: with the dollars that were charged
         return response
-
-    def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
-        """Return the tariff of the call; without a price, free unless dollars are limited."""
-        tariff = self._prices.of(model, request.settings)
-        if tariff is None and self._governor.remaining.dollars is not None:
-            raise self._prices.refusal(model)
-        return tariff or FREE
 
 
 class _Need(NamedTuple):
@@ -434,19 +426,6 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
         return int(await count(request))
     except BaseException as raised:  # noqa: BLE001 - all of it is raised
         raise failure_of(raised) or raised  # noqa: B904 - it has its cause already
-
-
-def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:
-    """Return the most tokens of a reply, from 1 up to `most`, that cannot cost more than `dollars`."""
-    # The cost grows with the tokens, at some tariffs in steps: bisection needs no inverse function.
-    return 1 + bisect_right(range(2, most + 1), dollars, key=lambda completion: tariff.most(prompt, completion))
-
-
-def _has_ended(error: Exception | None) -> bool:
-    """Return whether the provider ended the call with this error, or never got it; else it may have answered."""
-    # After these two the reply may exist, only it did not arrive.
-    lost = isinstance(error, ModelCallError) and error.kind in ("timeout", "connection") and not error.unspent
-    return error is not None and not lost
 
 
 def _release(hold: Reservation, turn: Turn | None) -> None:

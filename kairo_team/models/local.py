@@ -108,10 +108,7 @@ class LocalModel:
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
-        self.check()
-        refuse_files(self, request)
-        await self._stand_aside()
-        call = _Call(self.name, _body(request))
+        call = await self._begin(request)
         try:
             return await run_in_thread(call.complete)
         finally:
@@ -119,10 +116,7 @@ class LocalModel:
 
     async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
         """Answer like `complete`, and call `on_text` with each piece as it comes; its exception ends the call."""
-        self.check()
-        refuse_files(self, request)
-        await self._stand_aside()
-        call = _Call(self.name, _body(request))
+        call = await self._begin(request)
         sender = _PieceSender(on_text, call.stop)
         try:
             response = await run_in_thread(call.complete, sender.piece)
@@ -134,6 +128,13 @@ class LocalModel:
             sender.over = True
         sender.check()
         return response
+
+    async def _begin(self, request: ModelRequest) -> _Call:
+        """Return the call that answers a request, once it may begin."""
+        self.check()
+        refuse_files(self, request)
+        await self._stand_aside()
+        return _Call(self.name, _body(request))
 
     async def _stand_aside(self) -> None:
         """Let other tasks that begin now get to their own calls, before this process first loads the model."""
@@ -149,7 +150,8 @@ class LocalModel:
         """Return the exact number of tokens of the request's prompt; load the model if necessary."""
         self.check()
         await self._stand_aside()
-        return await run_in_thread(_Call(self.name, _body(request)).count)
+        body = _body(request)
+        return await run_in_thread(lambda: _engine(self.name).count(body))
 
 
 def _model_file(name: str) -> Path:
@@ -350,10 +352,6 @@ class _Call:
             raise ModelCallError("unknown", self._name, "the engine broke off before its reply was complete")
         return _response(chunks, engine.file.stem)
 
-    def count(self) -> int:
-        """Count the prompt's tokens."""
-        return _engine(self._name).count(self._body)
-
 
 _calls: weakref.WeakSet[_Call] = weakref.WeakSet()
 
@@ -451,7 +449,11 @@ def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:
         for choice in chunk.get("choices", ()):
             finish = choice["finish_reason"] or finish
             for piece in choice["delta"].get("tool_calls") or ():
-                _add_to_call(calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""}), piece)
+                call = calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""})
+                function: Mapping[str, Any] = piece.get("function") or {}
+                call["id"] += piece.get("id") or ""
+                call["name"] += function.get("name") or ""
+                call["arguments"] += function.get("arguments") or ""
         if "usage" in chunk:
             spent = chunk["usage"]
             usage = Usage(prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"])
@@ -460,10 +462,3 @@ def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:
     ]
     text = "".join(map(_text, chunks))
     return ModelResponse(text, made, usage, model, "length" if finish == "length" else "stop")
-
-
-def _add_to_call(call: dict[str, str], piece: Mapping[str, Any]) -> None:
-    function: Mapping[str, Any] = piece.get("function") or {}
-    call["id"] += piece.get("id") or ""
-    call["name"] += function.get("name") or ""
-    call["arguments"] += function.get("arguments") or ""

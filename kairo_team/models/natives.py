@@ -37,7 +37,9 @@ def reader_of(model: Model[Any]) -> str:
 
 def native_of(reply: ModelResponse, reader: str) -> str | None:
     """Return a reply as JSON text for `reader`; None if its text and calls are all that there is to send back."""
-    if all(map(_is_plain, reply.parts)) and _in_usual_order(reply):
+    # One text, if any, comes before all calls: as text and calls alone are sent.
+    in_usual_order = all(part.part_kind != "text" for part in reply.parts[1:])
+    if in_usual_order and all(map(_is_plain, reply.parts)):
         return None
     from pydantic_ai.messages import ModelMessagesTypeAdapter, TextPart
 
@@ -54,6 +56,8 @@ def native_reply(message: Message, reader: str) -> ModelResponse | None:
 
     None for another model's reply, and for one whose text or calls were changed since.
     """
+    from pydantic_ai.messages import ThinkingPart
+
     reply = read_native(message.native, reader)
     if reply is None:
         return None
@@ -63,17 +67,12 @@ def native_reply(message: Message, reader: str) -> ModelResponse | None:
     if sound(text_of(reply)) != message.text or calls != said:
         _logger.info("%s gets a reply as text and calls, because it was changed after it came", reader)
         return None
-    return _with_plain_reasoning(with_ids(reply, message.tool_calls), reader)
-
-
-def _with_plain_reasoning(reply: ModelResponse, reader: str) -> ModelResponse:
-    """Return the reply so that OpenRouter's client sends reasoning back that came as a text alone, without details."""
-    from pydantic_ai.messages import ThinkingPart
-
+    reply = with_ids(reply, message.tool_calls)
     thoughts = [part for part in reply.parts if isinstance(part, ThinkingPart)]
-    if not reader.startswith("OpenRouterModel:") or any(part.provider_details for part in thoughts):
-        return reply
-    return replace(reply, canonical_system="")  # thoughts without details are sent only if another system made them
+    if reader.startswith("OpenRouterModel:") and not any(part.provider_details for part in thoughts):
+        # OpenRouter's client sends thoughts without details, such as a text alone, only if another system made them.
+        return replace(reply, canonical_system="")
+    return reply
 
 
 def loses_thoughts(messages: Sequence[Message], reader: str) -> bool:
@@ -156,13 +155,11 @@ def sound_reply(reply: ModelResponse) -> ModelResponse:
 
     A model's thoughts, between tags before its text, are left out.
     """
-    return replace(reply, parts=[_without_thoughts(_sound_part(part)) for part in reply.parts])
-
-
-def _without_thoughts(part: Any) -> Any:
-    if part.part_kind != "text" or (text := without_thoughts(part.content)) == part.content:
-        return part
-    return replace(part, content=text)
+    parts: list[Any] = []
+    for part in map(_sound_part, reply.parts):
+        text = without_thoughts(part.content) if part.part_kind == "text" else None
+        parts.append(part if text is None or text == part.content else replace(part, content=text))
+    return replace(reply, parts=parts)
 
 
 def _sound_part(part: Any) -> Any:
@@ -177,11 +174,6 @@ def _is_plain(part: Any) -> bool:
     """Return whether a part is a text or a call without ids, signatures or other details."""
     more = ("id", "provider_details", "citations", "signature")
     return part.part_kind in ("text", "tool-call") and not any(getattr(part, name, None) for name in more)
-
-
-def _in_usual_order(reply: ModelResponse) -> bool:
-    """Return whether one text, if any, comes before all calls: as text and calls alone are sent."""
-    return all(part.part_kind != "text" for part in reply.parts[1:])
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -59,16 +58,6 @@ _BOUND: Final = "_prompt_bound"
 """Name under which a message and a tool keep their bound."""
 
 
-@contextmanager
-def before_sending() -> Generator[None]:
-    """Mark errors raised inside as `unspent`. A model prepares a request in the block, before anything is sent."""
-    try:
-        yield
-    except Exception as error:
-        setattr(error, "unspent", True)  # noqa: B010 - any exception has room for it
-        raise
-
-
 def prompt_bound(request: ModelRequest, rule: Rule = "any") -> int:
     """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes.
 
@@ -84,29 +73,30 @@ def _message_bound(message: Message) -> int:
     known: int | None = vars(message).get(_BOUND)
     if known is None:
         calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
-        own = _bytes(message.text) + calls
+        own = byte_length(message.text) + calls
         if message.native is not None:  # it is sent in place of text and calls
-            own = max(own, _bytes(message.native))
-        known = own + _bytes(message.tool_call_id or "") + _PER_MESSAGE
+            own = max(own, byte_length(message.native))
+        known = own + byte_length(message.tool_call_id or "") + _PER_MESSAGE
         vars(message)[_BOUND] = known  # every turn counts the whole conversation again, and no message changes
     return known
 
 
 def _call_bound(call: ToolCall) -> int:
     arguments = call.arguments
-    length = _bytes(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
-    return _bytes(call.id) + _bytes(call.name) + length + _PER_MESSAGE
+    length = byte_length(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
+    return byte_length(call.id) + byte_length(call.name) + length + _PER_MESSAGE
 
 
 def _tool_bound(tool: ToolSpec) -> int:
     known: int | None = vars(tool).get(_BOUND)
     if known is None:
-        known = _bytes(tool.name) + _bytes(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
+        known = byte_length(tool.name) + byte_length(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
         vars(tool)[_BOUND] = known
     return known
 
 
-def _bytes(text: str) -> int:
+def byte_length(text: str) -> int:
+    """Return the length of a text in UTF-8."""
     # Quick for the usual case; prompts are counted again in every turn.
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 

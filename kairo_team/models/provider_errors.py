@@ -1,4 +1,7 @@
-"""Convert errors of pydantic-ai's model layer into ours."""
+"""Convert errors of pydantic-ai's model layer, and of providers' own clients, into ours.
+
+Errors of clients are recognised by their attributes and class names, so no client has to be installed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,18 @@ from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.readings import REFUSALS, kind_in, kind_of_codes, kind_of_status, shortened, wait_in, words_in
+from kairo_team.models.readings import (
+    REFUSALS,
+    call_error_of,
+    class_names,
+    kind_in,
+    kind_of_code,
+    kind_of_codes,
+    kind_of_status,
+    shortened,
+    wait_in,
+    words_in,
+)
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -66,13 +80,16 @@ _NEVER_SENT: Final = frozenset(
 """Names of errors that clients' transports raise before a request is sent."""
 _TRANSPORTS: Final = frozenset({"httpcore", "httpcore2", "httpx", "httpx2"})
 """The packages of those transports."""
+_SLOW: Final = frozenset({"APITimeoutError", "TimeoutError", "TimeoutException"})
+_BROKEN: Final = frozenset({"APIConnectionError", "ConnectionError", "TransportError"})
+"""Names of error classes, or their base classes, of clients and transports."""
 _INNER_WORDS: Final = re.compile(r"""['"]message['"]\s*:\s*(['"])(.*?)(?<!\\)\1\s*[,}]""", re.DOTALL)
 """The message of an error that is quoted inside the message of another error."""
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
-    """Convert the error of a failed call; None for an error that is not the provider's."""
-    from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior, UserError
+    """Convert the error of a call by pydantic-ai; None for an error that is not the provider's."""
+    from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, UnexpectedModelBehavior, UserError
 
     if isinstance(error, ModelCallError):
         return error
@@ -81,7 +98,8 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
-        return ModelCallError(_of_reply(error), model, message_of(error))
+        kind: ModelErrorKind = "content_filter" if isinstance(error, ContentFilterError) else "unknown"
+        return ModelCallError(kind, model, message_of(error))
     if isinstance(error, UserError):  # the request cannot be made for this model, and was not sent
         return ModelCallError("bad_request", model, message_of(error), unspent=True)
     if isinstance(error, TimeoutError):
@@ -97,7 +115,8 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
 
 
 def _of_provider(model: str, error: Any) -> ModelCallError:
-    redirect = _redirect_of(error)
+    statuses = [getattr(_response_of(one), "status_code", None) for one in causes_of(error)]
+    redirect = next((one for one in statuses if isinstance(one, int) and one in range(300, 400)), None)
     status: int | None = getattr(error, "status_code", None) or redirect
     # An error inside a stream comes after the provider began to work, so it is charged.
     begun = bool(getattr(error, "in_stream", False)) and redirect is None
@@ -133,6 +152,53 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     if status is None:
         return "overloaded" if isinstance(error, theirs.ModelServerError) else "unknown"
     return kind_of_status(status)
+
+
+def client_error(model: str, error: Exception) -> ModelCallError | None:
+    """Convert the error of a call by a provider's own client; None for an error that is not the provider's."""
+    if (unsent := unsent_error(model, error)) is not None:
+        return unsent
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        coded, why = _coded(error), answered_words(error, status)
+        # "bad_request" is the least precise, and the status may say more.
+        kind = coded if coded not in (None, "bad_request") else kind_of_status(status)
+        retry_after = _retry_after(error)
+        if retry_after is None:
+            retry_after = wait_in(why)
+        return ModelCallError(kind, model, why, retry_after=retry_after, unspent=is_refusal(status, kind))
+    # The exact class: a subclass is another error, such as one of pydantic.
+    body: Any = error.args[0] if type(error) is ValueError and error.args else None
+    body = body.model_dump() if hasattr(body, "model_dump") else body
+    if isinstance(body, dict) and "message" in body:  # LangChain raises the error of a body with status 200 so
+        return call_error_of(model, {"error": cast("object", body)}, "it answered with an error")
+    names = class_names(error)
+    if names & (_SLOW | _BROKEN):
+        way: ModelErrorKind = "timeout" if names & _SLOW else "connection"
+        return ModelCallError(way, model, connection_words(error), unspent=never_sent(error))
+    if "APIError" not in names:
+        return None
+    said = message_of(error)  # of an error that came in a stream
+    return ModelCallError(_coded(error) or "unknown", model, said, retry_after=wait_in(said))
+
+
+def _coded(error: Exception) -> ModelErrorKind | None:
+    coded = kind_of_code(getattr(error, "code", None))
+    return kind_of_words(error) or coded or kind_in(getattr(error, "body", None))
+
+
+def _retry_after(error: Exception) -> float | None:
+    """Return the seconds the provider asks to wait; None when it sends nothing, or a date."""
+    headers: Any = getattr(_response_of(error), "headers", None)
+    if not hasattr(headers, "get"):
+        return None
+    # OpenAI's header in milliseconds is more precise than the standard one.
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return max(0.0, float(headers.get(name, "")) / unit)
+        except ValueError:
+            continue
+    return None
 
 
 def is_refusal(status: int | None, kind: ModelErrorKind) -> bool:
@@ -205,12 +271,6 @@ def _named(error: Exception) -> ModelErrorKind | None:
     return named if named not in (None, "bad_request") else kind_in(getattr(error, "body", None)) or named
 
 
-def _of_reply(error: Exception) -> ModelErrorKind:
-    from pydantic_ai.exceptions import ContentFilterError
-
-    return "content_filter" if isinstance(error, ContentFilterError) else "unknown"
-
-
 def message_of(error: BaseException) -> str:
     """Return the provider's own words if the error has them, else the error's message, cut to a readable length."""
     said = words_in(getattr(error, "body", None))
@@ -253,18 +313,15 @@ def connection_words(error: BaseException) -> str:
     """Return the address that did not answer, the proxy in between, and the cause; from any client's error."""
     chain = list(causes_of(error))
     known = next(((one, said) for one in reversed(chain) for kind, said in _ON_THE_WAY if isinstance(one, kind)), None)
-    told = (one for one in reversed(chain) if str(one).strip() and _is_of_transport(one))
+    # Errors of the connection; others say how a reply was read.
+    own = [one for one in chain if isinstance(one, OSError) or type(one).__module__.partition(".")[0] in _TRANSPORTS]
+    told = (one for one in reversed(own) if str(one).strip())
     cause = next(told, error) if known is None else known[0]
     why = message_of(cause) if known is None else f"{known[1]} ({message_of(cause)})"
     address = next(filter(None, map(_address_of, chain)), None)
-    if address is not None and address.startswith("http://") and any(names_of(one) & _BROKEN_OFF for one in chain):
+    if address is not None and address.startswith("http://") and any(class_names(one) & _BROKEN_OFF for one in chain):
         why = f"{why}; an address with TLS begins with https://"
     return why if address is None else f"{address}{_proxy_to(address)}: {why}"
-
-
-def _is_of_transport(error: BaseException) -> bool:
-    """Return whether an error is one of the connection, and not of what was made of a reply."""
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
@@ -306,22 +363,11 @@ def _response_of(error: BaseException) -> Any:
     return getattr(error, "response", None)
 
 
-def _redirect_of(error: BaseException) -> int | None:
-    """Return the status of the redirect that an error is about; None for any other error."""
-    statuses = (getattr(_response_of(one), "status_code", None) for one in causes_of(error))
-    return next((one for one in statuses if isinstance(one, int) and one in range(300, 400)), None)
-
-
 def never_sent(error: BaseException | None) -> bool:
     """Return whether an error was raised before the request was sent."""
-    while error is not None and not names_of(error) & _NEVER_SENT:
+    while error is not None and not class_names(error) & _NEVER_SENT:
         error = error.__cause__
     return error is not None
-
-
-def names_of(error: BaseException) -> set[str]:
-    """Return the names of an error's class and of its base classes."""
-    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _proxy_to(address: str) -> str:

@@ -10,7 +10,14 @@ from kairo_team._util.frozen import thaw
 from kairo_team.errors import known
 from kairo_team.files import File, media_type_of_name
 from kairo_team.models.natives import native_reply, reasoning_tokens
-from kairo_team.models.readings import finish_of_word, may_be_thought, read_billing, read_usage, split_thoughts
+from kairo_team.models.readings import (
+    class_names,
+    finish_of_word,
+    may_be_thought,
+    read_billing,
+    read_usage,
+    split_thoughts,
+)
 from kairo_team.models.tool_calls import arguments_text, sound
 
 if TYPE_CHECKING:
@@ -128,7 +135,7 @@ _BY_URL: Final[Mapping[str, frozenset[str]]] = {
 def file_problem_of(model: Model[Any], file: File) -> str | None:
     """Return why a pydantic-ai model does not take a file, by its profile and by what its class sends; else None."""
     profile: Mapping[str, Any] = model.profile
-    kinds = [kind.__name__ for kind in type(model).__mro__]
+    kinds = class_names(model)
     main, media_type = file.media_type.partition("/")[0], file.media_type
     if file.url is not None and not any(media_type in _BY_URL.get(kind, ()) for kind in kinds):
         return f"its provider does not fetch {media_type} from a URL; give the content, File(data=...)"
@@ -148,7 +155,7 @@ def file_problem_of(model: Model[Any], file: File) -> str | None:
     return _document_problem(profile, file, kinds)
 
 
-def _document_problem(profile: Mapping[str, Any], file: File, kinds: Sequence[str]) -> str | None:
+def _document_problem(profile: Mapping[str, Any], file: File, kinds: set[str]) -> str | None:
     if not file.is_text and file.media_type != "application/pdf":
         return "of documents it takes PDFs and texts; convert it"
     if file.is_text:
@@ -167,7 +174,7 @@ def _document_problem(profile: Mapping[str, Any], file: File, kinds: Sequence[st
 
 def rule_of(model: Model[Any]) -> Rule:
     """Return by whose rule the tokens of files are bounded."""
-    kinds = {kind.__name__ for kind in type(model).__mro__}
+    kinds = class_names(model)
     if kinds & {"OpenAIChatModel", "OpenAIResponsesModel"} and model.system in ("openai", "azure"):
         return "openai-mini" if "4o-mini" in model.model_name else "openai"
     if "AnthropicModel" in kinds:

@@ -23,7 +23,7 @@ from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.error_bodies import NOT_JSON, error_bodies_refused
 from kairo_team.models.error_bodies import Asked as Seen
 from kairo_team.models.natives import loses_thoughts, native_of, reader_of, text_of
-from kairo_team.models.prompt_bounds import before_sending, capped, prompt_bound, refuse_files
+from kairo_team.models.prompt_bounds import capped, prompt_bound, refuse_files
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     Pieces,
@@ -35,7 +35,7 @@ from kairo_team.models.provider_messages import (
     tool_definition,
     usage_of,
 )
-from kairo_team.models.readings import broken_off
+from kairo_team.models.readings import broken_off, class_names
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.plugins import installed
 
@@ -66,7 +66,23 @@ def provider_model(name: str) -> ProviderModel:
     """
     if find_spec("pydantic_ai") is None:
         raise MissingExtra(f"the model {name!r}", "models")
-    _check_provider(name)
+    from pydantic_ai.providers import infer_provider_class
+
+    provider = name.partition(":")[0]
+    try:
+        infer_provider_class(provider)
+    except ValueError:
+        hint = did_you_mean(provider, _providers())
+        why = f"the provider {provider!r} is unknown; {hint}there are {known(_providers())}"
+        raise ModelUnavailable(name, why) from None
+    except ImportError as error:
+        # Only the message of pydantic-ai's error names the group of the package to install.
+        group = re.search(r"pydantic-ai-slim\[([\w-]+)]", str(error))
+        library = group.group(1) if group else provider
+        if library in IN_EXTRA:
+            raise MissingExtra(f"the model {name!r}", "models") from error
+        why = f"the library of its provider is not installed: pip install 'pydantic-ai-slim[{library}]'"
+        raise ModelUnavailable(name, why) from error
     return ProviderModel(name, _inferred(name), partial(_inferred, name))
 
 
@@ -76,8 +92,12 @@ def _inferred(name: str) -> Model[Any]:
     try:
         model = infer_model(name)
     except Exception as error:
-        # Each provider's client raises its own kind of error for a missing key.
-        raise ModelUnavailable(name, _what_to_set(str(error))) from error
+        # Each provider's client raises its own kind of error for a missing key, and some name the variables to set.
+        variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", str(error))))
+        why = str(error).partition(". ")[0].strip().rstrip(".") or "its provider's client could not be made"
+        if variables:
+            why = f"set the environment variable {' or '.join(variables)}"
+        raise ModelUnavailable(name, why) from error
     client: object = getattr(model, "client", None)
     if type(client).__module__.partition(".")[0] in IN_EXTRA:  # other libraries' `base_url` need not be an address
         address = unquote(model.base_url or "")
@@ -111,6 +131,7 @@ class ProviderModel:
         """Take a model, and a function that makes another with its own client; None: all event loops use `model`."""
         self.name = name
         self._model = self._prepared(model)
+        self._kinds = class_names(model)
         self._make = make or (lambda: model)
         self._unused = [model]
         """The given model, until an event loop takes it."""
@@ -129,9 +150,9 @@ class ProviderModel:
         """Answer one request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
         from pydantic_ai.direct import model_request
 
-        asked = self._asked(request)
+        messages, options = self._asked(request)
         async with self._connected(request) as (client, seen):
-            reply = await model_request(client, asked.messages, **asked.options)
+            reply = await model_request(client, messages, **options)
         return self._read(reply, seen)
 
     async def stream(
@@ -153,11 +174,11 @@ class ProviderModel:
             response = await self.complete(request)
             on_text(response.text)
             return response
-        asked = self._asked(request)
+        messages, options = self._asked(request)
         pieces = Pieces(on_text, on_thinking)
         try:
             async with self._connected(request) as (client, seen):
-                async with model_request_stream(client, asked.messages, **asked.options) as events:
+                async with model_request_stream(client, messages, **options) as events:
                     async for event in events:
                         pieces.take(event)
                 reply = events.get()
@@ -172,11 +193,10 @@ class ProviderModel:
     def _check_whole(self, reply: ProviderReply) -> None:
         """Raise `ModelCallError` if a stream broke off: it ended without a finish reason, and without a usage."""
         # Some OpenAI-compatible servers send no reason. Their usage comes last, so it shows that the reply is complete.
-        kinds, details = {kind.__name__ for kind in type(self._model).__mro__}, reply.provider_details or {}
-        says_why = reply.finish_reason is not None
-        if "OpenAIChatModel" in kinds:  # the client makes a reason up: only the server's own counts
+        details, says_why = reply.provider_details or {}, reply.finish_reason is not None
+        if "OpenAIChatModel" in self._kinds:  # the client makes a reason up: only the server's own counts
             says_why = "finish_reason" in details or "refusal" in details
-        if reply.parts and not says_why and (usage_of(reply) is None or kinds & _USAGE_FIRST):
+        if reply.parts and not says_why and (usage_of(reply) is None or self._kinds & _USAGE_FIRST):
             raise broken_off(self.name)
 
     async def count_tokens(self, request: ModelRequest) -> int:
@@ -224,7 +244,11 @@ class ProviderModel:
         loop = current_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = _Client(self._new_client())
+            try:
+                model = self._unused.pop()  # it is atomic: two threads cannot take the same client
+            except IndexError:
+                model = self._prepared(self._make())
+            client = self._clients[loop] = _Client(model)
         client.users += 1  # no await since the look-up: two tasks of a loop cannot both make a client
         try:
             await client.model.__aenter__()
@@ -239,13 +263,6 @@ class ProviderModel:
             if not client.users:
                 del self._clients[loop]
 
-    def _new_client(self) -> Model[Any]:
-        try:
-            # `pop` is atomic: two threads cannot take the same client.
-            return self._unused.pop()
-        except IndexError:
-            return self._prepared(self._make())
-
     def _prepared(self, model: Model[Any]) -> Model[Any]:
         """Return the model; its client does not retry."""
         client: Any = getattr(model, "client", None)
@@ -253,14 +270,22 @@ class ProviderModel:
             client.max_retries = 0  # retries of the provider's own library would not be held or reported
         return model
 
-    def _asked(self, request: ModelRequest) -> _Asked:
-        with before_sending():
+    def _asked(self, request: ModelRequest) -> tuple[Sequence[ModelMessage], dict[str, Any]]:
+        """Return the messages and the options of a request, in pydantic-ai's types."""
+        try:
             refuse_files(self, request)
             messages = list(conversation(request.messages, reader_of(self._model)))
-            return _Asked(messages, self._settings(request), self._parameters(request))
+            options = {"model_settings": self._settings(request), "model_request_parameters": self._parameters(request)}
+        except Exception as error:
+            setattr(error, "unspent", True)  # noqa: B010 - nothing was sent; any exception has room for it
+            raise
+        return messages, options
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
-        unknown = [name for name in request.settings if not _is_setting(name)]
+        unknown = [name for name in request.settings if name not in _common_settings()]
+        if unknown:
+            own = tuple(f"{provider.partition('-')[0]}_" for provider in _providers())
+            unknown = [name for name in unknown if not name.startswith(own)]
         if unknown:
             raise ValueError(
                 f"unknown settings {known(unknown)}: every provider's are {known(_common_settings())}, one provider's "
@@ -273,7 +298,7 @@ class ProviderModel:
             settings["max_tokens"] = min(limits)
         if "extra_body" in settings:  # it goes over the other fields
             settings["extra_body"] = capped(settings["extra_body"], settings.get("max_tokens"))
-        if self._is_anthropic:
+        if "AnthropicModel" in self._kinds:  # it caches a prompt only where it is asked to
             if request.tools:  # a conversation with tools has further turns, which read the cache
                 settings.setdefault("cache", True)
             settings = fitted_thinking(self._model, settings, request.messages)
@@ -288,21 +313,12 @@ class ProviderModel:
         if request.output_schema is None:
             return ModelRequestParameters(function_tools=tools)
         wanted = OutputObjectDefinition(json_schema=thaw(request.output_schema), name="reply")
-        native = self._model.profile.get("supports_json_schema_output", False) and (not tools or self._combines)
+        profile: Mapping[str, Any] = self._model.profile
+        # Google's models before Gemini 3 do not take tools and a schema at once.
+        combines = "GoogleModel" not in self._kinds or profile.get("google_supports_tool_combination", False)
+        native = profile.get("supports_json_schema_output", False) and (not tools or combines)
         mode: Literal["native", "prompted"] = "native" if native else "prompted"
         return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
-
-    @property
-    def _is_anthropic(self) -> bool:
-        """Return whether the provider is Anthropic, which caches a prompt only where it is asked to."""
-        return any(kind.__name__ == "AnthropicModel" for kind in type(self._model).__mro__)
-
-    @property
-    def _combines(self) -> bool:
-        """Return whether the model takes tools and a schema at once: Google's before Gemini 3 do not."""
-        profile: Mapping[str, Any] = self._model.profile
-        is_google = any(kind.__name__ == "GoogleModel" for kind in type(self._model).__mro__)
-        return not is_google or bool(profile.get("google_supports_tool_combination", False))
 
     def _read(self, reply: ProviderReply, seen: Seen) -> ModelResponse:
         """Return the reply; raises `ModelCallError` for one that is an error, or that cannot be read."""
@@ -343,19 +359,6 @@ class _Client:
     users: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request in pydantic-ai's types."""
-
-    messages: Sequence[ModelMessage]
-    settings: ModelSettings
-    parameters: ModelRequestParameters
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"model_settings": self.settings, "model_request_parameters": self.parameters}
-
-
 def with_key(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
     """Add the call's idempotency key to the settings, if it has one and the model's client takes headers."""
     if "extra_headers" in getattr(model, "unsupported_settings", ()):
@@ -392,27 +395,6 @@ def fitted_thinking(model: Model[Any], settings: dict[str, Any], messages: Seque
 # ---------------------------------------------------------------- before work starts
 
 
-def _check_provider(name: str) -> None:
-    """Raise `ModelUnavailable` for an unknown provider, or one whose library is not installed."""
-    from pydantic_ai.providers import infer_provider_class
-
-    provider = name.partition(":")[0]
-    try:
-        infer_provider_class(provider)
-    except ValueError:
-        hint = did_you_mean(provider, _providers())
-        why = f"the provider {provider!r} is unknown; {hint}there are {known(_providers())}"
-        raise ModelUnavailable(name, why) from None
-    except ImportError as error:
-        # Only the message of pydantic-ai's error names the group of the package to install.
-        group = re.search(r"pydantic-ai-slim\[([\w-]+)]", str(error))
-        library = group.group(1) if group else provider
-        if library in IN_EXTRA:
-            raise MissingExtra(f"the model {name!r}", "models") from error
-        why = f"the library of its provider is not installed: pip install 'pydantic-ai-slim[{library}]'"
-        raise ModelUnavailable(name, why) from error
-
-
 def is_known(provider: str) -> bool:
     """Return whether pydantic-ai has models of a provider, even if the provider's library is not installed."""
     if find_spec("pydantic_ai") is None:
@@ -439,23 +421,8 @@ def _providers() -> set[str]:
     }
 
 
-def _what_to_set(message: str) -> str:
-    """Return the advice in a provider's error: the variables to set if it names any, else its first sentence."""
-    variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", message)))
-    if variables:
-        return f"set the environment variable {' or '.join(variables)}"
-    return message.partition(". ")[0].strip().rstrip(".") or "its provider's client could not be made"
-
-
 @cache
 def _common_settings() -> frozenset[str]:
     from pydantic_ai.settings import ModelSettings
 
     return frozenset(ModelSettings.__annotations__) - {"max_retries"}
-
-
-def _is_setting(name: str) -> bool:
-    """Return whether every provider knows the setting, or its name begins with a provider's name."""
-    if name in _common_settings():
-        return True
-    return any(name.startswith(f"{provider.partition('-')[0]}_") for provider in _providers())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team._util.narrowing import fields_of
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
 from kairo_team.messages import Billing
@@ -105,11 +106,11 @@ def kind_of_codes(codes: Iterable[object]) -> ModelErrorKind | None:
 
 def error_in(body: object) -> Mapping[str, Any]:
     """Return the error in a body, in any known form; empty without one."""
-    fields = _fields(body)
+    fields = fields_of(body)
     inner = fields.get("error")
     if isinstance(inner, str) and inner:
         return {**fields, "message": inner}
-    found = _fields(inner)
+    found = fields_of(inner)
     if found:
         return found
     return fields if "message" in fields and ("code" in fields or "type" in fields) else {}
@@ -118,7 +119,7 @@ def error_in(body: object) -> Mapping[str, Any]:
 def kind_in(body: object) -> ModelErrorKind | None:
     """Return the kind of the error in a body, by its codes; None if they are unknown."""
     found = error_in(body)
-    deeper = _fields(found.get("innererror"))  # Azure's place for the precise code
+    deeper = fields_of(found.get("innererror"))  # Azure's place for the precise code
     codes = (found.get("code"), found.get("type"), found.get("status"), deeper.get("code"))
     if "content filtering policy" in str(found.get("message")).lower():  # Anthropic has no code of its own for it
         return "content_filter"
@@ -127,22 +128,12 @@ def kind_in(body: object) -> ModelErrorKind | None:
 
 def words_in(body: object) -> str:
     """Return the message of the error in a body; empty without one."""
-    found = error_in(body)
-    # OpenRouter quotes the provider behind it in `raw`.
-    said = [found.get("message"), _fields(found.get("metadata")).get("raw")] if found else _unnamed(body)
+    if found := error_in(body):
+        # OpenRouter quotes the provider behind it in `raw`.
+        said = [found.get("message"), fields_of(found.get("metadata")).get("raw")]
+    else:  # no error in a known form
+        said = [fields_of(body).get(name) for name in ("detail", "message", "msg")]
     return shortened(": ".join(str(one).strip() for one in said if one))
-
-
-def _fields(value: object) -> Mapping[str, Any]:
-    """Return a part of a body as a mapping; empty if it is not one."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else EMPTY
-
-
-def _unnamed(body: object) -> list[Any]:
-    """Return the texts of a body without an error in any known form."""
-    fields = _fields(body)
-    said = {name: fields[name] for name in ("detail", "message", "msg") if fields.get(name)}
-    return list(said.values())
 
 
 def without_thoughts(text: str) -> str:
@@ -204,6 +195,11 @@ def wait_in(words: str) -> float | None:
     """Return the seconds after which a provider says, in words, to try again; None if it does not say so."""
     found = _LATER.search(words.lower())
     return found and sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(found[1]))
+
+
+def class_names(value: object) -> set[str]:
+    """Return the names of a value's class and of its base classes: other libraries' need not be installed."""
+    return {kind.__name__ for kind in type(value).__mro__}
 
 
 def shortened(words: str) -> str:

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakSet
 
+from kairo_team._util.context_values import set_for
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_function
 from kairo_team.contracts import ChatModel
@@ -38,11 +39,8 @@ def forbid_real_models() -> Generator[None]:
     A model name without a replacement is refused. So is a call of a wrapped agent's model of pydantic-ai, the OpenAI
     Agents SDK or LangChain, except these libraries' test models and your own classes.
     """
-    token = _real_models_forbidden.set(True)
-    try:
+    with set_for(_real_models_forbidden, True):
         yield
-    finally:
-        _real_models_forbidden.reset(token)
 
 
 def refuse_real(name: str, modules: Iterable[str]) -> None:
@@ -87,8 +85,9 @@ class ModelResolver:
         if not isinstance(model, str):
             return _checked(model)
         if model not in self._resolved:
-            replacement = self._replacement(model)
-            found = self._built(model) if replacement is None else self._follow(model, *replacement)
+            patterns = (key for key in self._replacements if fnmatchcase(model, key))
+            key = model if model in self._replacements else next(patterns, None)
+            found = self._built(model) if key is None else self._follow(model, self._replacements[key])
             self._name(found, model)
             self._resolved[model] = found
         return self._resolved[model]
@@ -103,12 +102,6 @@ class ModelResolver:
             names = self._names.setdefault(id(one), [])
             if name != one.name and name not in names:
                 names.append(name)
-
-    def _replacement(self, name: str) -> tuple[str | ChatModel] | None:
-        """Return the model that replaces that name, in a tuple because a mistake may be None; None without one."""
-        if name in self._replacements:
-            return (self._replacements[name],)
-        return next(((model,) for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
 
     def _built(self, name: str) -> ChatModel:
         try:

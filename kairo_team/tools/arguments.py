@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from kairo_team._util.frozen import freeze_json
+from kairo_team._util.frozen import freeze_json, thaw
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team._util.reply_json import read_json
 from kairo_team.tools.result import describe, describe_error
 
 if TYPE_CHECKING:
     from kairo_team.tools.tool import Tool
-
-
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class CallRefusedError(Exception):
@@ -73,30 +70,17 @@ def _parsed(text: str) -> Any:
     try:
         return read_json(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise CallRefusedError(
-            "arguments", f"the arguments are not JSON: {describe(error)}; they began {text[:100]!r}"
-        ) from error
+        raise _bad(f"the arguments are not JSON: {describe(error)}; they began {text[:100]!r}") from error
 
 
 def _plain(arguments: Any) -> Any:
+    """Copy read-only values into plain dicts and lists, as functions and schema validators expect them."""
     try:
-        return _thawed(arguments)
+        return thaw(arguments)
     except RecursionError as error:
         raise _bad("the arguments are nested too deeply") from error
     except Exception as error:
         raise _bad(f"the arguments cannot be read: {describe_error(error)}") from error
-
-
-def _thawed(value: Any) -> Any:
-    """Copy read-only values into plain dicts and lists, as functions and schema validators expect them."""
-    if type(value) in _SCALARS:  # isinstance with Mapping is slow
-        return value
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
-        return {key: _thawed(item) for key, item in mapping.items()}
-    if isinstance(value, list | tuple):
-        return [_thawed(item) for item in cast("Iterable[Any]", value)]
-    return value
 
 
 def seen_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -44,7 +44,13 @@ class CircuitBreakers:
     def admit(self, tool: str) -> int | None:
         """Admit a call and return its ticket for `end`; None while the circuit is open."""
         circuit = self._circuits.get(tool)
-        return _CLOSED if circuit is None else circuit.admit(self.setting, self._clock)
+        if circuit is None:
+            return _CLOSED
+        if circuit.opened_at is not None:
+            if circuit.trying or self._clock() - circuit.opened_at < self.setting.pause:  # one trial at a time
+                return None
+            circuit.trying = True
+        return circuit.period
 
     def end(self, tool: str, ticket: int, succeeded: bool | None) -> None:
         """Record how an admitted call ended; None for a refused or cancelled call, which does not count."""
@@ -53,7 +59,16 @@ class CircuitBreakers:
             if succeeded is not False:  # a tool that never failed has no circuit
                 return
             circuit = self._circuits[tool] = _Circuit()
-        circuit.end(ticket, succeeded, self.setting, self._clock)
+        if ticket != circuit.period:  # admitted before the circuit opened
+            return
+        circuit.trying = False
+        if succeeded:
+            circuit.failures, circuit.opened_at = 0, None
+        elif succeeded is False:
+            circuit.failures += 1
+            if circuit.failures >= self.setting.failures:  # a failed trial opens it again: the count continues
+                circuit.opened_at = self._clock()
+                circuit.period += 1
 
     def repeat(self, tool: str, *, succeeded: bool) -> None:
         """Record a call that an earlier session of the run made; a pause that it causes begins now."""
@@ -64,6 +79,7 @@ class CircuitBreakers:
 _CLOSED: Final[int] = 0
 
 
+@dataclass(slots=True)
 class _Circuit:
     """One tool's failures.
 
@@ -71,31 +87,9 @@ class _Circuit:
     admitted earlier no longer count.
     """
 
-    __slots__ = ("failures", "opened_at", "period", "trying")
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.opened_at: float | None = None
-        """When the circuit opened, by the clock; None: closed."""
-        self.trying = False
-        """Whether a trial call is running."""
-        self.period: int = _CLOSED
-
-    def admit(self, setting: CircuitBreaker, clock: Callable[[], float]) -> int | None:
-        if self.opened_at is not None:
-            if self.trying or clock() - self.opened_at < setting.pause:  # one trial at a time
-                return None
-            self.trying = True
-        return self.period
-
-    def end(self, ticket: int, succeeded: bool | None, setting: CircuitBreaker, clock: Callable[[], float]) -> None:
-        if ticket != self.period:  # admitted before the circuit opened
-            return
-        self.trying = False
-        if succeeded:
-            self.failures, self.opened_at = 0, None
-        elif succeeded is False:
-            self.failures += 1
-            if self.failures >= setting.failures:  # a failed trial opens it again: the count continues
-                self.opened_at = clock()
-                self.period += 1
+    failures: int = 0
+    opened_at: float | None = None
+    """When the circuit opened, by the clock; None: closed."""
+    trying: bool = False
+    """Whether a trial call is running."""
+    period: int = _CLOSED

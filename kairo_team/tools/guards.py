@@ -135,8 +135,10 @@ class RuleGuard:
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
         """Decide about one call; the decision names the rule."""
         folders = Folders(self.root)
-        # Frozen, so that every list is a tuple: the walk below knows two kinds of containers.
-        subjects = _bounded(_subjects(freeze(arguments), self._names, folders), folders)
+        # Frozen, so that every list is a tuple: `_below` knows two kinds of containers.
+        given: Mapping[str, Any] = freeze(arguments)
+        found = (one for name, held in given.items() for one in _below(name, held, "undeclared", self._names, folders))
+        subjects = _bounded(found, folders)
         rules = [fitted for fitted in self._rules if fnmatchcase(tool, fitted.rule.tool)]
         beside = any(isinstance(subject, _Text) and subject.argument is None for subject in subjects)
         decisions = [self._decide(tool, rules, subject, beside=beside) for subject in subjects or (None,)]
@@ -210,23 +212,21 @@ class _Fitted:
         self._command = None if rule.glob is None else CommandGlob(rule.glob)
 
     def fits(self, subject: Subject, *, beside: bool) -> bool:
+        """Return whether the rule matches; one that denies or asks, however the subject is spelled."""
         path, command = self._path, self._command
         if path is None or command is None:
             return True
         if self.rule.action != "allow":
             # `tool(*)` refuses also what has no path to compare.
-            return self.rule.glob in ("*", "**") or _touches(subject, path, command)
+            if self.rule.glob in ("*", "**"):
+                return True
+            if isinstance(subject, _Text):
+                return command.touches(subject.command) or any(path.touches(one) for one in subject.paths)
+            return subject is not None and path.touches(subject)
         if isinstance(subject, _Text):
             # An undeclared argument may contain anything, so no glob can allow it.
             return subject.argument is None and command.fits(subject.command)
         return subject is not None and (subject.is_inside if beside else path.fits(subject))
-
-
-def _touches(subject: Subject, path: PathGlob, command: CommandGlob) -> bool:
-    """Return whether a rule that denies or asks matches the subject, however it is spelled."""
-    if isinstance(subject, _Text):
-        return command.touches(subject.command) or any(path.touches(one) for one in subject.paths)
-    return subject is not None and path.touches(subject)
 
 
 def _refused_together(
@@ -271,17 +271,16 @@ class _Names:
         return "path" if outer == "path" else "undeclared"
 
 
-def _subjects(arguments: Mapping[str, Any], names: _Names, folders: Folders) -> Iterator[Path | _Text]:
-    """Yield every path, command and undeclared string of a call, but not the names of the tool's parameters."""
-    for key, value in arguments.items():
-        yield from _below(key, value, "undeclared", names, folders)
-
-
 def _below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
-    """Yield the strings of an argument; a declared command that may also be a path is yielded as both."""
+    """Yield the paths, commands and undeclared strings of an argument; a command that may be a path is yielded as both.
+
+    The names of the tool's own parameters are not among them.
+    """
     role = names.role(key, outer)
     if value is not None and names.are_commands(key):
-        for text in _command_texts(key, value):
+        words = [str(word) for word in value] if is_tuple(value) else [str(value)]
+        # `commands` is a list of commands, `argv` one command in words; joined, it can be compared with a glob.
+        for text in words if key.endswith("s") or not is_tuple(value) else [shlex.join(words)]:
             yield _Text(Command(text), folders)
         if role != "path":
             return
@@ -291,8 +290,12 @@ def _below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) 
 def _held(key: str, value: Any, role: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
     if is_mapping(value):
         for name, held in value.items():
-            if not names.are_commands(name) and names.role(name, "undeclared") == "undeclared":
-                yield from _name_of_value(key, name, role, folders)
+            # A key inside an argument may be data: in a path argument, or when it is not an identifier.
+            undeclared = not names.are_commands(name) and names.role(name, "undeclared") == "undeclared"
+            if undeclared and role == "path":
+                yield from as_path(name, folders)
+            elif undeclared and not name.isidentifier():
+                yield _Text(Command(name), folders, key)
             yield from _below(name, held, role, names, folders)
     elif is_tuple(value):
         for held in value:
@@ -301,23 +304,6 @@ def _held(key: str, value: Any, role: _Role, names: _Names, folders: Folders) ->
         yield from as_path(value, folders)
     elif role == "undeclared" and not isinstance(value, bool | int | float | None) and str(value).strip():
         yield _Text(Command(str(value)), folders, key)
-
-
-def _name_of_value(key: str, name: str, role: _Role, folders: Folders) -> Iterator[Path | _Text]:
-    """Yield a key inside an argument when it may be data: inside a path argument, or when it is not an identifier."""
-    if role == "path":
-        yield from as_path(name, folders)
-    elif not name.isidentifier():
-        yield _Text(Command(name), folders, key)
-
-
-def _command_texts(key: str, value: Any) -> Iterator[str]:
-    if not is_tuple(value):
-        yield str(value)
-        return
-    words = [str(word) for word in value]
-    # `commands` is a list of commands, `argv` one command in words; joined, it can be compared with a glob.
-    yield from words if key.endswith("s") else [shlex.join(words)]
 
 
 def _is_one_of(argument: str, names: frozenset[str]) -> bool:

@@ -90,7 +90,14 @@ class McpServer:
             raise ValueError(f"{owner}: request_timeout must be a finite number of seconds > 0, not {seconds!r}")
         check_kind(f"{owner}: trust_annotations", self.trust_annotations, bool)
         object.__setattr__(self, "allow", _checked_allow(owner, self.allow))
-        object.__setattr__(self, "side_effects", _checked_effects(owner, self.side_effects))
+        effects: Any = self.side_effects
+        known_effects = ", ".join(map(repr, _SIDE_EFFECTS))
+        if not is_mapping(effects):
+            raise ValueError(f"{owner}: side_effects must be one of {known_effects} by tool name, not {effects!r}")
+        for tool, effect in effects.items():
+            if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:
+                raise ValueError(f"{owner}: side_effects[{tool!r}] must be one of {known_effects}, not {effect!r}")
+        object.__setattr__(self, "side_effects", FrozenDict(effects))
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name!r} at {self.transport.place}>"
@@ -220,16 +227,6 @@ def _checked_allow(owner: str, given: object) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
-def _checked_effects(owner: str, given: object) -> Mapping[str, SideEffect]:
-    allowed = ", ".join(repr(effect) for effect in _SIDE_EFFECTS)
-    if not is_mapping(given):
-        raise ValueError(f"{owner}: side_effects must be one of {allowed} by tool name, not {given!r}")
-    for tool, effect in given.items():
-        if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:
-            raise ValueError(f"{owner}: side_effects[{tool!r}] must be one of {allowed}, not {effect!r}")
-    return FrozenDict(given)
-
-
 LEAVE_SECONDS: Final = 2.0
 """Most seconds for closing the session of a server."""
 MAX_SCHEMA: Final = 100_000
@@ -345,7 +342,13 @@ class McpSession:
                 tools.append(self._tool(tool, fitted[tool.name]))
             except ValueError as error:
                 _logger.warning("MCP server %r: the tool %r is left out: %s", self._server.name, tool.name, error)
-        self._warn_of_unknown(by_name)
+        if unknown := self._server.side_effects.keys() - by_name.keys():
+            _logger.warning(
+                "MCP server %r has no tools named %s, which its side_effects name; it has %s",
+                self._server.name,
+                known(unknown),
+                known(by_name),
+            )
         return tools
 
     def _allowed(self, names: Collection[str]) -> Collection[str]:
@@ -364,16 +367,6 @@ class McpSession:
             )
         return {name for found in matching.values() for name in found}
 
-    def _warn_of_unknown(self, names: Mapping[str, object]) -> None:
-        unknown = self._server.side_effects.keys() - names.keys()
-        if unknown:
-            _logger.warning(
-                "MCP server %r has no tools named %s, which its side_effects name; it has %s",
-                self._server.name,
-                known(unknown),
-                known(names),
-            )
-
     def _tool(self, tool: wire.Tool, name: str) -> Tool:
         """Make one tool; raises `ValueError` for a tool that cannot be called or has an invalid schema."""
         if getattr(getattr(tool, "execution", None), "task_support", None) == "required":
@@ -386,24 +379,18 @@ class McpSession:
             output = None if tool.output_schema is None else JsonSchema(tool.output_schema, "an MCP server")
         except ValueError as error:
             raise ValueError(f"in its outputSchema: {error}") from error
+        reads = self._server.trust_annotations and tool.annotations is not None and tool.annotations.read_only_hint
         return Tool(
             name,
             partial(self.call, tool.name, output),
             description=tool.description or "",
             parameters=tool.input_schema,
-            side_effect=self._side_effect(tool),
+            side_effect=self._server.side_effects.get(tool.name) or ("read" if reads else "system"),
             check=partial(checked_arguments, arguments),
             server=self._server.name,
             server_tool=tool.name,
             allowed=self._server.allow is not None,
         )
-
-    def _side_effect(self, tool: wire.Tool) -> SideEffect:
-        declared = self._server.side_effects.get(tool.name)
-        if declared is not None:
-            return declared
-        trusted = self._server.trust_annotations and tool.annotations is not None
-        return "read" if trusted and tool.annotations and tool.annotations.read_only_hint else "system"
 
     async def _answer(self, client: Client, tool: str, arguments: dict[str, Any]) -> wire.CallToolResult:
         """Send one call and return the server's answer; errors name the server."""
@@ -458,10 +445,11 @@ class McpSession:
 
     def _end(self, inside: list[BaseException | None], error: Exception | BaseExceptionGroup[Any]) -> None:
         """Raise the error for the end of a connection."""
+        place = self._server.transport.place
         # The block was not entered.
         if not inside:
             raise ConnectionError(
-                self._masked(f"{self._name} ({self._place}) cannot be connected: {self._why(error)}")
+                self._masked(f"{self._name} ({place}) cannot be connected: {self._why(error)}")
             ) from None
         # The work was done: an error of leaving changes no result.
         if inside[0] is None:
@@ -470,7 +458,7 @@ class McpSession:
         # The block's own error, which the task groups around it have wrapped.
         if not isinstance(inside[0], anyio.get_cancelled_exc_class()):
             raise inside[0]
-        raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None
+        raise ConnectionError(self._masked(f"{self._name} ({place}) was lost: {self._why(error)}")) from None
 
     def _why(self, error: BaseException) -> str:
         """Return why the connection failed."""
@@ -508,10 +496,6 @@ class McpSession:
     @property
     def _name(self) -> str:
         return f"MCP server {self._server.name!r}"
-
-    @property
-    def _place(self) -> str:
-        return self._server.transport.place
 
 
 @cache

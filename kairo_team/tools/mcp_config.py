@@ -18,6 +18,8 @@ from kairo_team.errors import known
 from kairo_team.tools.mcp import McpServer
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+Make = Callable[..., McpServer]
+"""Makes one server, with the options of `McpServer`."""
 
 _TOP: Final = ("mcpServers", "$schema")
 _BOTH: Final = ("type", "disabled", "description")
@@ -63,24 +65,13 @@ def load_mcp(source: Source, *, allow: Iterable[str] | None = None, **options: A
     return made
 
 
-class _Make(NamedTuple):
-    """Makes one server, with the options of `McpServer`."""
-
-    function: Callable[..., McpServer]
-    words: tuple[Any, ...]
-    named: dict[str, Any]
-
-    def __call__(self, **options: Any) -> McpServer:
-        return self.function(*self.words, **self.named, **options)
-
-
 class _Reading(NamedTuple):
     """Reads the values of one file and collects its mistakes; no message contains a value of the environment."""
 
     folder: Path
     mistakes: list[Mistake]
 
-    def servers(self, value: Any) -> dict[str, _Make | None]:
+    def servers(self, value: Any) -> dict[str, Make | None]:
         """Return what makes each server, by name; None for a disabled one."""
         if not self._is_mapping(value, (), "the file"):
             return {}
@@ -93,7 +84,7 @@ class _Reading(NamedTuple):
             return {}
         return {name: self._server(name, one, ("mcpServers", name)) for name, one in servers.items()}
 
-    def _server(self, name: str, value: Any, place: Place) -> _Make | None:
+    def _server(self, name: str, value: Any, place: Place) -> Make | None:
         before = len(self.mistakes)
         if not self._is_mapping(value, place, "a server"):
             return None
@@ -124,7 +115,7 @@ class _Reading(NamedTuple):
                 self._note(place, f"is not valid: {error}")
         return make
 
-    def _stdio(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
+    def _stdio(self, name: str, value: Mapping[str, Any], place: Place) -> Make:
         command = self._text(value["command"], (*place, "command"))
         given = value.get("args", [])
         if not is_list(given):
@@ -140,14 +131,15 @@ class _Reading(NamedTuple):
             )
         env = self._texts(value.get("env", {}), (*place, "env"))
         cwd = self._text(value["cwd"], (*place, "cwd")) if "cwd" in value else None
-        named = {"env": env, "cwd": None if cwd is None else str(self.folder / Path(cwd).expanduser())}
+        folder = None if cwd is None else self.folder / Path(cwd).expanduser()
         # A `Path` says that the spaces are part of the name.
-        return _Make(McpServer.stdio, (name, Path(command) if " " in command else command, *args), named)
+        program = Path(command) if " " in command else command
+        return lambda **options: McpServer.stdio(name, program, *args, env=env, cwd=folder, **options)
 
-    def _http(self, name: str, value: Mapping[str, Any], place: Place) -> _Make:
+    def _http(self, name: str, value: Mapping[str, Any], place: Place) -> Make:
         url = self._text(value["url"], (*place, "url"))
         headers = self._texts(value.get("headers", {}), (*place, "headers"))
-        return _Make(McpServer.http, (name, url), {"headers": headers})
+        return lambda **options: McpServer.http(name, url, headers=headers, **options)
 
     def _texts(self, value: Any, place: Place) -> dict[str, str]:
         if not self._is_mapping(value, place, "it"):

@@ -6,7 +6,8 @@ import hashlib
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -36,15 +37,20 @@ def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mappi
 def model_names(server: str, tools: Sequence[str]) -> list[str]:
     """Make one name per tool that any provider accepts, `<server>_<tool>`, all different, in order.
 
-    The names depend only on the set of tools. A name that is too long, or would clash, ends in a hash of both names; of
-    two equal names, the one that needed no change keeps it.
+    Forbidden characters are replaced. The names depend only on the set of tools. A name that is too long, or would
+    clash, ends in a hash of both names; of two equal names, the one that needed no change keeps it.
     """
     plain = [f"{server}_{tool}" for tool in tools]
     # Names that need no change are taken first, so that they do not depend on the others.
     taken = {name for name in plain if _fits(name)}
     names: list[str] = []
     for name in plain:
-        fitted = name if _fits(name) else _fitted(name, taken)
+        fitted = name
+        if not _fits(name):
+            fitted = _UNFIT.sub("_", name)
+            if len(fitted) > MAX_NAME or fitted in taken:
+                digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+                fitted = f"{fitted[: MAX_NAME - 9]}_{digest}"  # 9: the underscore and eight digits
         taken.add(fitted)
         names.append(fitted)
     return names
@@ -63,33 +69,21 @@ def result_files(result: CallToolResult) -> list[File]:
 
     A link is not followed.
     """
-    return [file for block in result.content if (file := _block_file(block)) is not None]
-
-
-def _block_file(block: Any) -> File | None:
-    inner = block.resource if block.type == "resource" else block
-    data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
-    if not isinstance(data, str):
-        return None
-    # The name is the server's: it goes to prompts and files, so it is short and printable.
-    name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
-    try:
-        return File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None)
-    except ValueError:  # empty, too large, of no known type, or not base64
-        return None
+    files: list[File] = []
+    for block in result.content:
+        inner: Any = block.resource if block.type == "resource" else block
+        data, uri = getattr(inner, "blob", getattr(inner, "data", None)), str(getattr(inner, "uri", ""))
+        if not isinstance(data, str):
+            continue
+        # The name is the server's: it goes to prompts and files, so it is short and printable.
+        name = "".join(one for one in unquote(uri.rpartition("/")[2])[:100] if one.isprintable()).strip()
+        with suppress(ValueError):  # empty, too large, of no known type, or not base64
+            files.append(File(data=b64decode(data, validate=True), media_type=inner.mime_type, name=name or None))
+    return files
 
 
 def _fits(name: str) -> bool:
     return len(name) <= MAX_NAME and not _UNFIT.search(name)
-
-
-def _fitted(name: str, taken: Iterable[str]) -> str:
-    """Return the name with forbidden characters replaced; a name that is too long or taken ends in a hash."""
-    plain = _UNFIT.sub("_", name)
-    if len(plain) <= MAX_NAME and plain not in taken:
-        return plain
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{plain[: MAX_NAME - 9]}_{digest}"  # 9: the underscore and eight digits
 
 
 def _block_text(block: Any) -> str:

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
@@ -141,21 +141,19 @@ class HttpTransport:
             if response.is_error:
                 notes.status = response.status_code
 
+        options: dict[str, Any] = {}
+        # The SDK before 2.3 does not have this argument, and takes one megabyte at most.
+        if "max_sse_event_size" in signature(streamable_http_client).parameters:
+            options["max_sse_event_size"] = MAX_EVENT_BYTES
         async with (
             httpx2.AsyncClient(
                 headers=dict(self.headers),
                 timeout=httpx2.Timeout(timeout, read=None),  # the session limits each request; streams stay open
                 event_hooks={"response": [note]},
             ) as client,
-            streamable_http_client(self.url, http_client=client, **_event_limit(streamable_http_client)) as streams,
+            streamable_http_client(self.url, http_client=client, **options) as streams,
         ):
             yield streams
-
-
-def _event_limit(connect: Callable[..., Any]) -> dict[str, Any]:
-    """Return the argument that limits an event; the SDK before 2.3 does not have it, and takes one megabyte at most."""
-    name = "max_sse_event_size"
-    return {name: MAX_EVENT_BYTES} if name in signature(connect).parameters else {}
 
 
 @asynccontextmanager

@@ -261,19 +261,16 @@ class PathGlob:
 
     def touches(self, path: Path) -> bool:
         """Return whether the path matches or may match, resolved or as written, in any case."""
-        if any(self._meets(names) for names in path.may_be):
-            return True
+        for glob in path.may_be:
+            names = glob if self._is_ascii else [name and loosened(name) for name in glob]
+            if any(meet(names, mine, names_meet) for mine in self._names):
+                return True
         return any(
             pattern.fullmatch(folded(text)) is not None
             for text in (path.resolved, path.written)
             if text is not None
             for pattern in (self._any_case, self._written)
         )
-
-    def _meets(self, names: Names) -> bool:
-        if not self._is_ascii:
-            names = [name and loosened(name) for name in names]
-        return any(meet(names, mine, names_meet) for mine in self._names)
 
 
 def folded(text: str) -> str:

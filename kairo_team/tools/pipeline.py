@@ -15,7 +15,15 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team._util.frozen import EMPTY, maker
 from kairo_team.budget import Usage
-from kairo_team.errors import HaltError, InsufficientBudget, TurnEnded, innermost, known
+from kairo_team.errors import (
+    ConstraintExit,
+    GuardrailDenied,
+    HaltError,
+    InsufficientBudget,
+    TurnEnded,
+    innermost,
+    known,
+)
 from kairo_team.governance.guardrails import (
     GuardrailAction,
     GuardrailChain,
@@ -31,11 +39,10 @@ from kairo_team.governance.guardrails import (
 from kairo_team.governance.slices import cover_tool_call
 from kairo_team.messages import ToolCall, ToolSpec
 from kairo_team.permissions import PermissionDecision
-from kairo_team.plugin_calls import AWAITED_CALL, failure_of
+from kairo_team.plugin_calls import AWAITED_CALL, failure_of, leaves_of
 from kairo_team.tools.arguments import CallPutOffError, CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.made_calls import MadeCall, MadeCalls, changes, why_asked
-from kairo_team.tools.passing import passing
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.result import Sanitizer, ToolResult, describe, describe_error, result_of
 
@@ -69,6 +76,8 @@ Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | Non
 OnTurnEnd = Callable[[TurnEnded], object]
 """Called when a tool ends the attempt."""
 
+PASSING: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget, TurnEnded)
+"""Errors of the governed models and tools that a tool may use itself, in order of priority: they end the attempt."""
 PUT_OFF: Final = ToolResult("a person has not answered yet: the call is made after that", True, None, "put-off")
 """The result of a call that is put off; the attempt ends before anything is done with it."""
 MAX_REASON: Final = 500
@@ -105,7 +114,7 @@ class ToolPipeline:
     """
 
     __slots__ = (
-        "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_made", "_mcp", "_member", "_metadata",
+        "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_made", "_member", "_metadata",
         "_offered", "_on_call", "_on_content", "_on_decision", "_on_start", "_on_turn_end", "_permissions", "_put_off",
         "_recall", "_record", "_sanitize", "_unfinished", "_waits", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
@@ -173,7 +182,6 @@ class ToolPipeline:
         self._put_off = put_off
         self._waits = False
         """A call was put off: no other begins."""
-        self._mcp: McpPolicy | None = None
         self._with_mcp: GuardrailChain | None = None
 
     def refusal(self, tool: Tool) -> str | None:
@@ -219,21 +227,16 @@ class ToolPipeline:
         before it uses a result. A call that comes after one that was put off is asked about too, but not made: it is
         made in its turn when the attempt is repeated, after the call it may depend on.
         """
-        try:
-            return await self._call_of_reply(tool, arguments, call_id)
-        except CallPutOffError:
-            self._waits = True
-            return PUT_OFF
-
-    async def _call_of_reply(self, tool: Tool, arguments: Mapping[str, Any] | str, call_id: str | None) -> ToolResult:
         cut_by = self.cut_by(call_id)
         if cut_by is not None:
             reason = f"the call was not made, because {cut_by}: ask for it again, in a shorter reply"
             return self.refuse(tool.name, "unfinished-reply", reason)
-        if tool.ends is None:
-            return (await self._call_once(tool, arguments, call_id or ""))[1]
-        key, result = await self._call_once(tool, arguments, call_id or "")
-        if result.is_error:
+        try:
+            key, result = await self._call_once(tool, arguments, call_id or "")
+        except CallPutOffError:
+            self._waits = True
+            return PUT_OFF
+        if tool.ends is None or result.is_error:
             return result
         ended = TurnEnded(_make_call(key, tool.name, result.value), result.text, answers=tool.ends == "answer")
         if self._on_turn_end is not None:
@@ -365,11 +368,13 @@ class ToolPipeline:
         if guarded:
             await self._check_permission(tool, seen, key)
             self._check_nothing_waits()  # guardrails see only calls that may be made
-            # After the permission, so that guardrails see only allowed calls; changed arguments are checked once more.
-            changed = await self._look_at_arguments(tool, seen)
-            if changed is not None:
+            # After the permission, so that guardrails see only allowed calls.
+            outcome = await self._ask(tool, GuardrailPhase.PRE_TOOL, lambda: ToolInput(tool.name, seen))
+            if outcome is not None and outcome.action is GuardrailAction.DENY:
+                raise CallRefusedError(outcome.policy or "guardrail", outcome.reason)
+            if outcome is not None and outcome.action is GuardrailAction.MODIFY:  # changed arguments are checked again
                 self._check_static(tool)
-                checked = check_arguments(tool, changed)
+                checked = check_arguments(tool, cast("ToolInput", outcome.payload).arguments)
                 await self._check_permission(tool, seen_arguments(checked), key)
         return checked, seen if noted else None
 
@@ -409,7 +414,7 @@ class ToolPipeline:
             with AWAITED_CALL:
                 decision: Any = await guard.check(tool.name, seen, tool.side_effect)
         except Exception as error:
-            end = passing(error)
+            end = _passing(error)
             # A halt ends the run. Every other failure of the guard refuses the call.
             if isinstance(end, HaltError):
                 raise end from None
@@ -426,15 +431,6 @@ class ToolPipeline:
             raise CallRefusedError(by, decision.reason)
         if decision.action == "ask":
             await self._check_approved(tool, seen, key, by, decision.reason)
-
-    async def _look_at_arguments(self, tool: Tool, seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Ask the guardrails; return the changed arguments, or None if they changed nothing."""
-        outcome = await self._ask(tool, GuardrailPhase.PRE_TOOL, lambda: ToolInput(tool.name, seen))
-        if outcome is None:
-            return None
-        if outcome.action is GuardrailAction.DENY:
-            raise CallRefusedError(outcome.policy or "guardrail", outcome.reason)
-        return cast("ToolInput", outcome.payload).arguments if outcome.action is GuardrailAction.MODIFY else None
 
     # -- the call itself ------------------------------------------------------------------------
 
@@ -456,7 +452,7 @@ class ToolPipeline:
             if error is None:
                 self._report_end(tool.name, "error", made, "the call was interrupted")
                 raise
-            end = passing(error)
+            end = _passing(error)
             if end is None:
                 return ToolResult(describe_error(error), is_error=True)
             if self._calls is not None:
@@ -511,8 +507,11 @@ class ToolPipeline:
         self, tool: Tool, phase: GuardrailPhase, payload: Callable[[], GuardrailPayload]
     ) -> GuardrailOutcome | None:
         """Ask the guardrails of a phase; None when it has no guardrails."""
-        free = tool.server is None or self._is_listed(tool)
-        chain = self._guardrails if free else self._chain_with_mcp()
+        chain = self._guardrails
+        if tool.server is not None and not self._is_listed(tool):
+            if self._with_mcp is None:
+                self._with_mcp = joined([self._mcp_policy()], () if chain is None else chain.policies)
+            chain = self._with_mcp
         if chain is None or not chain.covers(phase):
             return None
         outcome = await chain.evaluate(self._context_of(tool, phase, payload()))
@@ -530,18 +529,17 @@ class ToolPipeline:
         """Return whether the server's own list allows the tool, and the team has no policy that also decides."""
         return tool.allowed and self._permissions.mcp is None
 
-    def _chain_with_mcp(self) -> GuardrailChain:
-        if self._with_mcp is None:
-            policies = () if self._guardrails is None else self._guardrails.policies
-            self._with_mcp = joined([self._mcp_policy()], policies)
-        return self._with_mcp
-
     def _mcp_policy(self) -> McpPolicy:
-        if self._mcp is None:
-            from kairo_team.governance.policies.mcp_policy import McpPolicy
+        from kairo_team.governance.policies.mcp_policy import McpPolicy
 
-            self._mcp = self._permissions.mcp or McpPolicy()
-        return self._mcp
+        return self._permissions.mcp or McpPolicy()
+
+
+def _passing(error: Exception) -> Exception | None:
+    """Return the error that must leave the tool unchanged, also from inside a group; None for a failure of the tool."""
+    leaves = list(leaves_of(error))
+    # The kind comes first: among several errors in a group, a halt matters most.
+    return next((leaf for kind in PASSING for leaf in leaves if isinstance(leaf, kind)), None)
 
 
 def _names(tool: Tool) -> tuple[str, ...]:
@@ -689,5 +687,5 @@ class Toolbox:
                     group.start_soon(fill, place)
         except ExceptionGroup as error:
             # The caller awaits what a single call raises, not a group.
-            raise passing(error) or innermost(error) from None
+            raise _passing(error) or innermost(error) from None
         return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import isawaitable
@@ -48,12 +48,9 @@ class ToolsetSource:
         """The toolset's id; without one, its class's name and its `id()`."""
         return self.toolset.id or f"{type(self.toolset).__name__}-{id(self.toolset):x}"
 
-    def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Enter the toolset and yield its tools."""
-        return self._connect()
-
     @asynccontextmanager
-    async def _connect(self) -> AsyncGenerator[Sequence[Tool]]:
+    async def connect(self) -> AsyncGenerator[Sequence[Tool]]:
+        """Enter the toolset and yield its tools."""
         # A context needs a model; this one is never called.
         context = RunContext[Any](deps=self._deps, model=TestModel(), usage=RunUsage())
         toolset = await with_servers(self.toolset).for_run(context)
@@ -152,18 +149,21 @@ class _OfServer(WrapperToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         tools = await super().get_tools(ctx)
-        return {name: replace(tool, tool_def=self._marked(tool.tool_def)) for name, tool in tools.items()}
-
-    def _marked(self, definition: ToolDefinition) -> ToolDefinition:
         server = self.wrapped.id or self.wrapped.label
-        return replace(definition, metadata={**(definition.metadata or {}), _SERVER: (server, definition.name)})
+        marked: dict[str, ToolsetTool[Any]] = {}
+        for name, tool in tools.items():
+            told = tool.tool_def
+            metadata = {**(told.metadata or {}), _SERVER: (server, told.name)}
+            marked[name] = replace(tool, tool_def=replace(told, metadata=metadata))
+        return marked
 
 
 def with_servers(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
     """Return the toolset with the tools of MCP servers marked."""
-    return toolset.visit_and_replace(lambda leaf: _OfServer(leaf) if _is_server(leaf) else leaf)
 
+    def marked(leaf: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        # Recognized by the module's name: importing their classes would need their dependency.
+        is_server = any(kind.__module__ == "pydantic_ai.mcp" for kind in type(leaf).__mro__)
+        return _OfServer(leaf) if is_server else leaf
 
-def _is_server(toolset: AbstractToolset[Any]) -> bool:
-    """Return whether it is one of pydantic-ai's MCP toolsets, without importing their dependency."""
-    return any(kind.__module__ == "pydantic_ai.mcp" for kind in type(toolset).__mro__)
+    return toolset.visit_and_replace(marked)

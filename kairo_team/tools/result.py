@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.late_pydantic import to_json
-from kairo_team._util.masking import MASK, Masker, Span
+from kairo_team._util.masking import MASK, Masker
 from kairo_team.errors import BadExit
 from kairo_team.files import File, as_files, kind_of
 from kairo_team.plugin_calls import PLAIN_CALL, problem_of
@@ -191,9 +191,6 @@ class Sanitizer:
         spans = self._masker.spans(text) if self._masker else []
         if length <= self._most and not spans and _is_sound(text):
             return text
-        return self._rewrite(text, spans, length)
-
-    def _rewrite(self, text: str, spans: list[Span], length: int) -> str:
         pieces: list[str] = []
         at, room, end = 0, self._most, min(length, self._most)
         for start, stop in spans:

@@ -34,9 +34,15 @@ class Signature:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         inner = function_of(function)
-        _check_function(function, inner)
+        if isinstance(function, type) or not callable(function):
+            raise ValueError(f"a tool is a function, a method, a callable object or a Tool, not {function!r:.200}")
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            raise ValueError(f"{shown(function)} yields: a tool must return its result")
         self._is_async = inspect.iscoroutinefunction(inner)
-        self.description, descriptions = read_docstring(_docstring(function, inner))
+        outer = unbound(function)
+        # A callable object's method need not have a docstring of its own: then its class's counts.
+        text: str | None = inner.__doc__ if inner.__doc__ or outer is inner else type(outer).__doc__
+        self.description, descriptions = read_docstring(text)
         self._parameters = _parameters(function, inner, descriptions)
         model, self.schema = _build(shown(function), self._parameters)
         self._positional = {one.name: None for one in self._parameters if one.positional}
@@ -46,7 +52,7 @@ class Signature:
     @property
     def name(self) -> str:
         """The function's own name, or the class's name of a callable object. `ValueError` for a lambda."""
-        function = _unbound(self._function)
+        function = unbound(self._function)
         name = str(getattr(function, "__name__", type(function).__name__))
         if name == "<lambda>":
             raise ValueError("a lambda has no name: give the tool one, as_tool(..., name='...')")
@@ -58,7 +64,11 @@ class Signature:
             found = self._validate(arguments)
             values: dict[str, Any] = _whole(found.__dict__)
         except ValidationError as error:
-            raise ValueError(self._complaint(error)) from None
+            faults = [_fault(one) for one in error.errors(include_url=False, include_context=False)]
+            if len(faults) > MAX_COMPLAINTS:
+                faults[MAX_COMPLAINTS:] = [f"and {len(faults) - MAX_COMPLAINTS} more"]
+            names = known((one.name for one in self._parameters), none="none")
+            raise ValueError(f"{'; '.join(faults)}; the parameters are {names}") from None
         # Where an argument was not given, the function's own default is taken, which pydantic has never copied.
         given = found.__pydantic_fields_set__
         return {
@@ -79,47 +89,25 @@ class Signature:
         # A plain function may return a coroutine, such as a lambda around an async one.
         return await result if inspect.isawaitable(result) else result
 
-    def _complaint(self, error: ValidationError) -> str:
-        faults = [_fault(one) for one in error.errors(include_url=False, include_context=False)]
-        if len(faults) > MAX_COMPLAINTS:
-            faults[MAX_COMPLAINTS:] = [f"and {len(faults) - MAX_COMPLAINTS} more"]
-        names = known((one.name for one in self._parameters), none="none")
-        return f"{'; '.join(faults)}; the parameters are {names}"
-
 
 def function_of(function: Any) -> Any:
     """Return the function that is actually called: the one inside a partial, or the method of a callable object."""
-    function = _unbound(function)
+    function = unbound(function)
     plain = inspect.isroutine(function) or isinstance(function, type)
     return function if plain else getattr(function, "__call__", function)  # noqa: B004 - the method itself is needed
 
 
 def shown(function: Any) -> str:
     """Name a function in an error message."""
-    function = _unbound(function)
+    function = unbound(function)
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
 
 
-def _unbound(function: Any) -> Any:
+def unbound(function: Any) -> Any:
+    """Return the function inside a partial; any other object as it is."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
-
-
-def _docstring(function: Any, inner: Any) -> str | None:
-    """Return the docstring of the function, or else of a callable object's class."""
-    outer = _unbound(function)
-    own: str | None = inner.__doc__
-    of_class: str | None = type(outer).__doc__
-    return own if own or outer is inner else of_class
-
-
-def _check_function(function: Any, inner: Any) -> None:
-    """Raise `ValueError` for an object that cannot be called as a tool."""
-    if isinstance(function, type) or not callable(function):
-        raise ValueError(f"a tool is a function, a method, a callable object or a Tool, not {function!r:.200}")
-    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise ValueError(f"{shown(function)} yields: a tool must return its result")
 
 
 class _Parameter:
@@ -143,7 +131,9 @@ class _Parameter:
     def definition(self) -> tuple[Any, Any]:
         """The type and field for the model."""
         options: dict[str, Any] = {"alias": self.name}
-        if self.description and not _is_described(self.annotation):
+        extras = get_args(self.annotation)[1:] if get_origin(self.annotation) is Annotated else ()
+        described = any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
+        if self.description and not described:  # a pydantic description has priority over the docstring's
             options["description"] = self.description
         if self.default is not Parameter.empty:
             options["default_factory"] = _nothing
@@ -167,12 +157,6 @@ def _nothing() -> None:
     """Mark a default: the function's own default is used, unchecked and unchanged."""
 
 
-def _is_described(annotation: Any) -> bool:
-    """Return whether the annotation has a pydantic description already."""
-    extras = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-    return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
-
-
 def _is_json(value: Any) -> bool:
     return value is None or type(value) in (str, bool, int) or (type(value) is float and math.isfinite(value))
 
@@ -184,7 +168,10 @@ def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> t
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} has no signature to make a schema of: write a function around it") from error
-    fixed = _fixed(function)
+    fixed, partly = set[str](), function  # no model may see or change arguments that a partial fixes
+    while isinstance(partly, functools.partial):
+        fixed.update(partly.keywords)
+        partly = partly.func
     found: list[_Parameter] = []
     for parameter in signature.parameters.values():
         if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
@@ -197,15 +184,6 @@ def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> t
             annotation = _annotation(name, parameter, inner)
             found.append(_Parameter(parameter, len(found), annotation, descriptions.get(parameter.name)))
     return tuple(found)
-
-
-def _fixed(function: Any) -> set[str]:
-    """Return the names of the arguments that a partial has fixed, which no model may see or change."""
-    names = set[str]()
-    while isinstance(function, functools.partial):
-        names.update(function.keywords)
-        function = function.func
-    return names
 
 
 def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:

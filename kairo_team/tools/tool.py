@@ -173,10 +173,13 @@ def as_tool(
     chosen = {key: value for key, value in given.items() if value is not None}
     if isinstance(function, Tool):
         return replace(function, **chosen) if chosen else function
-    from kairo_team.tools.signature import Signature  # it imports pydantic, which runs without tools do not need
+    # Imported here: it needs pydantic, which takes long to import, and most runs have no tools.
+    from kairo_team.tools.signature import Signature, function_of, unbound
 
-    signature = Signature(function)
-    marks = _marks_of(function)
+    signature, marks = Signature(function), _Marks()
+    # `@tool` may have marked the function inside a partial, or the method of a callable object.
+    for marked in (function_of(function), unbound(function)):
+        marks = getattr(marked, _MARKS, marks)
     options: dict[str, Any] = {
         "name": name or marks.name or signature.name,
         "description": signature.description if marks.description is None else marks.description,
@@ -187,16 +190,6 @@ def as_tool(
         **chosen,
     }
     return Tool(call=signature.call, check=signature.check, parameters=signature.schema, **options)
-
-
-def _marks_of(function: Any) -> _Marks:
-    """Return the options of `@tool` for a function, a partial or a callable object."""
-    from kairo_team.tools.signature import function_of
-
-    while isinstance(function, partial):
-        function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # pyright needs it
-    marks: _Marks = getattr(function, _MARKS, None) or getattr(function_of(function), _MARKS, None) or _Marks()
-    return marks
 
 
 def _check_options(owner: str, side_effect: Any, timeout: Any, ends: Any) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
-from kairo_team.models.client_errors import call_error
-from kairo_team.models.provider_errors import call_error as provider_error
+from kairo_team.models.provider_errors import call_error, client_error
 from kairo_team.models.readings import call_error_of
 
 
@@ -75,14 +74,14 @@ def never_sent() -> APIConnectionError:
     ids=repr,
 )
 def test_what_an_error_means_and_whether_it_is_charged(error: Exception, kind: str, unspent: bool) -> None:
-    meant = call_error("house:m", error)
+    meant = client_error("house:m", error)
     assert meant is not None
     assert (meant.kind, meant.unspent, meant.model) == (kind, unspent, "house:m")
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyError("x")], ids=repr)
 def test_what_is_not_the_providers_is_left_alone(error: Exception) -> None:
-    assert call_error("house:m", error) is None
+    assert client_error("house:m", error) is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_what_is_not_the_providers_is_left_alone(error: Exception) -> None:
     ],
 )
 def test_how_long_the_provider_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    meant = call_error("house:m", StatusError(429, **headers))
+    meant = client_error("house:m", StatusError(429, **headers))
     assert meant is not None
     assert meant.retry_after == seconds
 
@@ -116,18 +115,18 @@ def test_how_long_the_provider_asks_to_wait(headers: dict[str, str], seconds: fl
     ],
 )
 def test_the_wait_is_read_from_the_providers_words_where_no_header_says_it(words: str, seconds: float | None) -> None:
-    by_client = call_error("house:m", saying(words))
-    by_library = provider_error("house:m", ModelHTTPError(429, "m", {"message": words}))
+    by_client = client_error("house:m", saying(words))
+    by_library = call_error("house:m", ModelHTTPError(429, "m", {"message": words}))
     in_a_reply = call_error_of("house:m", {"error": {"code": 429, "message": words}}, "it failed")
     for meant in (by_client, by_library, in_a_reply):
         assert meant is not None
         assert meant.retry_after == (None if seconds is None else pytest.approx(seconds))
-    told = call_error("house:m", saying(words, retry_after="3"))
+    told = client_error("house:m", saying(words, retry_after="3"))
     assert told is not None
     assert told.retry_after == 3.0
 
 
 def test_a_long_complaint_is_cut() -> None:
-    meant = call_error("house:m", APIError("y" * 9999))
+    meant = client_error("house:m", APIError("y" * 9999))
     assert meant is not None
     assert len(meant.why) < 600

@@ -19,9 +19,8 @@ from kairo_team.errors import ModelCallError, ModelUnavailable
 from kairo_team.governance import Governor
 from kairo_team.messages import ToolSpec
 from kairo_team.models import OpenAICompatible
-from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import CallRules, GovernedModel
-from kairo_team.models.provider_errors import connection_words
+from kairo_team.models.provider_errors import client_error, connection_words
 from kairo_team.models.providers import provider_model
 from tests.models.reports import ignore
 from tests.models.wires import MODELS, Wires
@@ -135,7 +134,7 @@ def test_third_o56_errors_of_other_libraries_clients_are_said_the_same_way() -> 
     newer = type("OpenAIConnectionError", (openai.APIConnectionError,), {})(request=raised.request)
     newer.__cause__ = raised
     for one in (raised, newer):
-        error = call_error("openai:m", one)
+        error = client_error("openai:m", one)
         assert error is not None
         assert (error.kind, error.unspent) == ("connection", True)
         assert error.why == "http://127.0.0.1:9: nothing listens there ([Errno 111] refused)"

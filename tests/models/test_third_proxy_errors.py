@@ -14,8 +14,8 @@ import kairo_team as kt
 from kairo_team.errors import ModelCallError
 from kairo_team.governance import Governor
 from kairo_team.models import OpenAICompatible
-from kairo_team.models.client_errors import call_error
 from kairo_team.models.governed_model import CallRules, GovernedModel
+from kairo_team.models.provider_errors import client_error
 from tests.models.reports import ignore
 from tests.models.test_openai_compatible import Server
 
@@ -126,7 +126,9 @@ def test_third_o58_errors_of_other_libraries_clients_are_read_the_same_way(
     answer = httpx2.Response(status, json=body, request=httpx2.Request("POST", "http://proxy/v1"))
     fields: dict[str, Any] = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
     inner: Any = fields.get("error", body)
-    error = call_error("openai:m", openai.APIStatusError(f"Error code: {status} - {body}", response=answer, body=inner))
+    error = client_error(
+        "openai:m", openai.APIStatusError(f"Error code: {status} - {body}", response=answer, body=inner)
+    )
     assert error is not None
     assert error.kind == kind
     assert said in error.why

@@ -135,17 +135,6 @@ class Connection:
         target = event.target.decode("ascii", "replace")
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
         head = Head(event.method.decode("ascii"), target.partition("?")[0], headers)
-        reply = await self._attended(head)
-        if reply is None:
-            return False
-        await self._send(reply)
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-            return False  # such as after a body that was refused unread
-        self._http.start_next_cycle()
-        return True
-
-    async def _attended(self, head: Head) -> Reply | None:
-        """Return the reply; None, with the call cancelled, if the client leaves before it is made."""
         reply: Reply | None = None
         async with anyio.create_task_group() as tasks:
 
@@ -157,7 +146,13 @@ class Connection:
 
             reply = await self._answer(head, body, self._send_events)
             tasks.cancel_scope.cancel()
-        return reply
+        if reply is None:  # the client left, which cancelled the call
+            return False
+        await self._send(reply)
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False  # such as after a body that was refused unread
+        self._http.start_next_cycle()
+        return True
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
         """Cancel a call whose client has left, or sends more than it may before it has its reply."""

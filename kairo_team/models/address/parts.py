@@ -296,15 +296,13 @@ class Natives:
 
     def put_back(self, request: ModelRequest) -> ModelRequest:
         """Return a request whose assistant's messages have their own form again."""
-        messages = [self._with_native(message) for message in request.messages]
+        messages = list(request.messages)
+        for at, message in enumerate(messages):
+            # A client that changed the text or the calls gets no native form, which would restore them.
+            native = self._natives.get((message.text, tuple(call.id for call in message.tool_calls)))
+            if message.role == "assistant" and native is not None:
+                messages[at] = replace(message, native=native)
         return replace(request, messages=messages)
-
-    def _with_native(self, message: Message) -> Message:
-        if message.role != "assistant":
-            return message
-        # A client that changed the text or the calls gets no native form, which would restore them.
-        native = self._natives.get((message.text, tuple(call.id for call in message.tool_calls)))
-        return message if native is None else replace(message, native=native)
 
 
 class Conversations:

@@ -147,16 +147,14 @@ class Served:
         if self.error is not None:
             raise self.error
         await self._begin()  # may end the attempt, so before anything is held
-        if asked.stream:
-            stream = form.stream(asked, bare_name(self._model.name))
-            response = await sender.forward(stream, self._model, request)
-            self._natives.keep(response)
-            self._conversations.keep(asked, response)
-            return Reply(200, stream.end(response).encode(), EVENTS)
-        response = await self._model.complete(request)
+        stream = form.stream(asked, bare_name(self._model.name)) if asked.stream else None
+        complete = self._model.complete(request) if stream is None else sender.forward(stream, self._model, request)
+        response = await complete
         self._natives.keep(response)
         self._conversations.keep(asked, response)
-        return _json(200, form.write(asked, response))
+        if stream is None:
+            return _json(200, form.write(asked, response))
+        return Reply(200, stream.end(response).encode(), EVENTS)
 
     def refuse_tool(self, error: KairoError | None) -> str | None:
         """Return why a tool is not called, or how its call ended the attempt; None if neither happened."""
