@@ -13,6 +13,7 @@ from kairo_team.budget import HaltReason
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import Misuse
 from kairo_team.human import HumanDecision, HumanRequest, subject_of
+from kairo_team.plugin_calls import plain_failure_of, problem_of
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
@@ -262,17 +263,22 @@ class ReviewRounds:
         """Return the verdict of an artifact that was reviewed before, which is never judged again; None for a new one.
 
         An artifact equal to the last keeps its verdict; one equal to an earlier one is a cycle, which ends the review.
+        The conversations count too if reviews read them; an evaluator that cannot say whether they do has failed.
         """
+        if not self.reviewed:
+            return None
+        try:
+            reads = bool(getattr(self._evaluator, "reads_transcript", False))
+        except BaseException as raised:
+            error = plain_failure_of(raised)
+            if error is None:
+                raise
+            why = f"{type(self._evaluator).__name__}: its reads_transcript raised {problem_of(error, None)}"
+            return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
         for age, (earlier, verdict) in enumerate(reversed(self.reviewed)):
-            if self._is_same(earlier, attempt):
+            if _digest(earlier) == _digest(attempt) and not (reads and _transcript(earlier) != _transcript(attempt)):
                 return verdict if age == 0 else self._used_up(Cause.CYCLE, "an earlier version came back unchanged")
         return None
-
-    def _is_same(self, earlier: Attempt, attempt: Attempt) -> bool:
-        """Compare artifacts, and the conversations too if reviews read them."""
-        if getattr(self._evaluator, "reads_transcript", False) and _transcript(earlier) != _transcript(attempt):
-            return False
-        return _digest(earlier) == _digest(attempt)
 
     def _stands_still(self) -> bool:
         last = [verdict for _, verdict in self.reviewed[-_STANDSTILL:]]
