@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kairo_team._util.masking import is_seen
 from kairo_team._util.narrowing import is_several
+from kairo_team.artifacts import is_blank
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.evaluators.quotes import plain
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def _is_not_blank(artifact: Artifact) -> CheckAnswer:
-    return any(map(is_seen, artifact.text)) or bool(artifact.files) or "the artifact is blank"
+    return not is_blank(artifact) or "the artifact is blank"
 
 
 not_blank = NamedCheck("not_blank", _is_not_blank)
-"""Check that the text has a visible character, more than white space and invisible ones, or that there is a file."""
+"""Check that the text has a visible character, more than white space and invisible ones, or that there is data or a
+file."""
 
 
 @by_name

@@ -12,7 +12,8 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.frozen import maker, trusted
-from kairo_team.artifacts import Artifact, Finding, artifact_of_returned
+from kairo_team._util.masking import is_seen
+from kairo_team.artifacts import Artifact, Finding, artifact_of, artifact_of_returned, is_blank
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
 from kairo_team.engine.live.enforced_end import BLOCKING, CallSupervisor, ScopeStopper
@@ -662,8 +663,9 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
         output = replace(output, error=_explain_turn_limit(output))
-    if not artifact.text.strip() and artifact.data is None and not artifact.files:
+    if is_blank(artifact):
         return _end(None, output.error or "the agent returned an empty text")
+    output = _with_text(output)
     if output.status is not _COMPLETED:
         output = _as_partial(output)
     halt, origin = _halt_of_partial(context.governor, output)
@@ -716,6 +718,15 @@ def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str
 
 def _as_partial(output: AgentOutput) -> AgentOutput:
     return output if output.artifact.partial else replace(output, artifact=replace(output.artifact, partial=True))
+
+
+def _with_text(output: AgentOutput) -> AgentOutput:
+    """Give an artifact of data alone its JSON as text: evaluators and members after it read the text."""
+    artifact = output.artifact
+    if artifact.data is None or any(map(is_seen, artifact.text)):
+        return output
+    written = artifact_of(artifact.data, fallback=shown)
+    return replace(output, artifact=replace(artifact, text=written.text, media_type=written.media_type))
 
 
 def _with_data(output: AgentOutput, kind: Any) -> AgentOutput:
