@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from kairo_team.budget import BudgetNode, left_at_halt
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.rendered import rendered
@@ -16,7 +17,6 @@ from kairo_team.views.report_text import cut, dollars, seconds
 from kairo_team.views.text import count, describe_findings, describe_verdict
 
 if TYPE_CHECKING:
-    from kairo_team.budget import BudgetNode
     from kairo_team.evaluators.tried import TriedText
     from kairo_team.governance.governor import Governor
     from kairo_team.results import TaskOutcome, TeamResult
@@ -128,10 +128,17 @@ def _criteria(outcomes: Sequence[TaskOutcome]) -> str:
 def _budgets(root: BudgetNode) -> str:
     """Write what the run and each member used of their limits."""
     nodes = [root, *root.children[:_MOST_ROWS]]
-    rows = [(node.name, _spent(node), "" if node.halt is None else node.halt.value.replace("_", " ")) for node in nodes]
+    rows = [(node.name, _spent(node), _halt(node)) for node in nodes]
     cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
     lines = [f"<tr>{row}<td>{_meter(node)}</td></tr>" for row, node in zip(cells, nodes, strict=True)]
     return f"<table><tr><th>budget of</th><th>used</th><th></th><th></th></tr>{''.join(lines)}</table>"
+
+
+def _halt(node: BudgetNode) -> str:
+    left = left_at_halt(node)
+    if left is not None:
+        return f"the next call needs more than the {left} left"
+    return "" if node.halt is None else node.halt.value.replace("_", " ")
 
 
 def _spent(node: BudgetNode) -> str:
