@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kairo_team._util.counts import count, counted
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.reply_json import object_schema, read_reply
 from kairo_team.budget import Budget, check_count
@@ -112,7 +113,7 @@ class AgentPlanner:
         tasks = len(_Outline.model_validate_json(text).tasks)
         # Reject too many tasks before each of them is validated.
         if tasks > self.max_tasks:
-            raise NoPlan([f"the plan has {tasks} tasks, at most {self.max_tasks} are allowed"])
+            raise NoPlan([f"the plan has {count(tasks, 'task')}, at most {counted(self.max_tasks)} allowed"])
         return _Proposal.model_validate_json(text)
 
     def __repr__(self) -> str:
@@ -139,9 +140,9 @@ def _schema(team: Team, max_tasks: int, kept: Sequence[str], growth: Growth | No
 
 def _too_much(tasks: int, budget: Budget) -> list[str]:
     """Return a sentence for each limit that has less than one unit for each task."""
-    limits = {"loops": budget.loops, "tokens": budget.tokens}
+    limits = {"loop": budget.loops, "token": budget.tokens}
     return [
-        f"the plan has {tasks} tasks, and the budget only {limit} {name}"
+        f"the plan has {count(tasks, 'task')}, and the budget only {count(limit, name)}"
         for name, limit in limits.items()
         if limit is not None and limit < tasks
     ]

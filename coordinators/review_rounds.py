@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
+from kairo_team._util.counts import count
 from kairo_team.artifacts import Finding
 from kairo_team.budget import HaltReason
 from kairo_team.coordinators.failure_policy import FailurePolicy
@@ -254,7 +255,7 @@ class ReviewRounds:
         if verdict.outcome is not VerdictOutcome.REVISE:
             return verdict
         if len(self.reviewed) > self._most:
-            return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
+            return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {count(len(self.reviewed), 'review')}")
         if self._stands_still():
             return self._used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same problems")
         return verdict

@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final, overload
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, WrapSerializer
@@ -242,10 +243,10 @@ class Usage:
         return f"Usage({', '.join(f'{name}={amount}' for name, amount in spent if amount)})"
 
     def __str__(self) -> str:
-        parts = [_counted(self.tokens, "token")]
+        parts = [count(self.tokens, "token")]
         parts += [f"${self.dollars}"] if self.dollars else []
-        parts += [_counted(self.loops, "loop")] if self.loops else []
-        parts += [_counted(self.tool_calls, "tool call")] if self.tool_calls else []
+        parts += [count(self.loops, "loop")] if self.loops else []
+        parts += [count(self.tool_calls, "tool call")] if self.tool_calls else []
         return ", ".join(parts)
 
     def __add__(self, other: Usage) -> Usage:
@@ -265,10 +266,6 @@ class Usage:
 
 NO_USAGE: Final = Usage()
 """The usage when nothing was spent."""
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def left_of(budget: Budget, spent: Usage) -> Budget:

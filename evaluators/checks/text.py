@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kairo_team._util.counts import count, counted
 from kairo_team._util.narrowing import is_several
 from kairo_team.artifacts import is_blank
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
@@ -107,25 +108,25 @@ def _words(text: str) -> int:
     return len(text.split())
 
 
-_UNIT = {"words": "words", "chars": "characters"}
+_UNIT = {"words": "word", "chars": "character"}
 
 
-def _at_most(what: str, limit: int, count: Callable[[str], int]) -> NamedCheck:
+def _at_most(what: str, limit: int, number_in: Callable[[str], int]) -> NamedCheck:
     _check_limit(f"max_{what}", limit)
 
     def check(artifact: Artifact) -> CheckAnswer:
-        found = count(artifact.text)
-        return found <= limit or f"the text has {found} {_UNIT[what]}, at most {limit} are allowed"
+        found = number_in(artifact.text)
+        return found <= limit or f"the text has {count(found, _UNIT[what])}, at most {counted(limit)} allowed"
 
     return NamedCheck(f"max_{what}({limit})", check)
 
 
-def _at_least(what: str, limit: int, count: Callable[[str], int]) -> NamedCheck:
+def _at_least(what: str, limit: int, number_in: Callable[[str], int]) -> NamedCheck:
     _check_limit(f"min_{what}", limit)
 
     def check(artifact: Artifact) -> CheckAnswer:
-        found = count(artifact.text)
-        return found >= limit or f"the text has {found} {_UNIT[what]}, at least {limit} are needed"
+        found = number_in(artifact.text)
+        return found >= limit or f"the text has {count(found, _UNIT[what])}, at least {counted(limit)} needed"
 
     return NamedCheck(f"min_{what}({limit})", check)
 

@@ -377,3 +377,8 @@ async def test_an_evaluator_that_raises_before_work_is_named_in_the_refusal(attr
     result = await kt.run(team, "Explain tides.", config=kt.TeamConfig(risk_profile=kt.RiskProfile.HIGH))
     assert result.error is not None
     assert refused in str(result.error)
+
+
+async def test_a_sentence_about_one_review_says_review() -> None:
+    outcome = await run(names("moon"), ScriptedAgent(["The sea."]), max_feedback_rounds=0)
+    assert "no attempt passed in 1 review;" in str(outcome.error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import anyio
 
 from kairo_team import events
+from kairo_team._util.counts import in_seconds
 from kairo_team._util.frozen import maker, trusted
 from kairo_team._util.masking import is_seen
 from kairo_team.artifacts import Artifact, Finding, artifact_of, artifact_of_returned, is_blank
@@ -533,7 +534,7 @@ class TimedOut(KairoError, TimeoutError):
     """The attempt reached its own deadline."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"timed out after {seconds:g} seconds")
+        super().__init__(f"timed out after {in_seconds(seconds)}")
 
 
 def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
@@ -707,7 +708,8 @@ def _explain_turn_limit(output: AgentOutput) -> str:
     """Return a sentence on the limit an agent stopped at, and how far it came."""
     most = "" if output.max_turns is None else f" of {output.max_turns}"
     reason = f" ({output.error})" if output.error else ""
-    return f"the agent reached its turn limit: {output.turns_completed}{most} turns{reason}"
+    turns = "turn" if (output.max_turns or output.turns_completed) == 1 else "turns"
+    return f"the agent reached its turn limit: {output.turns_completed}{most} {turns}{reason}"
 
 
 def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:
@@ -772,7 +774,7 @@ async def review_artifact(
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
     if scope.cancel_called or late:  # a verdict is late even if one was returned
         return EvaluationVerdict.review_exceeded(
-            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
+            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {in_seconds(timeout or 0)}"
         )
     if not isinstance(verdict, EvaluationVerdict):
         problem = f"{name} returned {shown(verdict)} instead of an EvaluationVerdict"
