@@ -150,7 +150,7 @@ async def _picked(pick: _Pick, problem: str, seconds: float | None) -> str | Non
     with anyio.move_on_after(seconds):
         async with tidy_block():
             return await pick(problem)
-    raise TimeoutError(f"it did not answer in {in_seconds(seconds)} (TeamConfig.task_timeout)")
+    raise TimeoutError(f"it did not answer in {in_seconds(seconds or 0)} (TeamConfig.task_timeout)")
 
 
 class _CutOff(ValueError):

@@ -414,9 +414,12 @@ async def test_the_close_of_a_journal_tries_a_database_that_is_away_once(monkeyp
         session.leave()
         server.stop()
         reach = postgres_database.connect_to
-        monkeypatch.setattr(
-            postgres_database, "connect_to", lambda url, purpose: (tries.append(purpose), reach(url, purpose))[1]
-        )
+
+        def counted(url: str, purpose: str) -> PostgresConnection:
+            tries.append(purpose)
+            return reach(url, purpose)
+
+        monkeypatch.setattr(postgres_database, "connect_to", counted)
         journal.close()
         assert tries == ["journal"]
 
