@@ -13,7 +13,7 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.frozen import EMPTY, FrozenDict, maker
-from kairo_team.artifacts import Artifact
+from kairo_team.artifacts import Artifact, is_blank
 from kairo_team.budget import HaltReason
 from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
 from kairo_team.engine.records.plan_records import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
@@ -236,10 +236,13 @@ def join_output(
 
 
 def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
-    """Return the partial output: accepted tasks without an accepted dependent, and all that were not accepted."""
+    """Return the partial output: accepted tasks without an accepted dependent, and all that were not accepted.
+
+    What is blank, such as the answer that a provider's filter has cut off, is no work.
+    """
     both = zip(task_runs, outcomes, strict=True)
     there = (one for run, one in both if run.entry.parts is None and not (run.entry.accepted and _led_on(run.entry)))
-    return join((one.task_id, one.artifact) for one in there)
+    return join((one.task_id, one.artifact) for one in there if one.artifact and not is_blank(one.artifact))
 
 
 def _led_on(entry: Entry) -> bool:
