@@ -708,7 +708,7 @@ def _explain_turn_limit(output: AgentOutput) -> str:
     """Return a sentence on the limit an agent stopped at, and how far it came."""
     most = "" if output.max_turns is None else f" of {output.max_turns}"
     reason = f" ({output.error})" if output.error else ""
-    turns = "turn" if (output.max_turns or output.turns_completed) == 1 else "turns"
+    turns = "turn" if output.max_turns is None and output.turns_completed == 1 else "turns"
     return f"the agent reached its turn limit: {output.turns_completed}{most} {turns}{reason}"
 
 
