@@ -27,7 +27,7 @@ from kairo_team.engine.records.plan_records import (
 from kairo_team.engine.tasks.member_budgets import PLAN, BudgetSplit
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
 from kairo_team.events import PlannedTask
-from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, sentence_of, shown
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -405,7 +405,7 @@ class RunPlan:
         error = failure_of(raised)
         cause = None if error is None else innermost(error)
         if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
-            failed = PlanFailed(masked(words_of(cause)), isinstance(cause, PlanRefused))
+            failed = PlanFailed(masked(sentence_of(cause)), isinstance(cause, PlanRefused))
             self._scope.journal.put(key, failed)
 
     def _record_cost(self, key: str) -> None:
@@ -451,7 +451,7 @@ class RunPlan:
             error = failure_of(raised)
             if error is None:  # a cancellation propagates
                 raise
-            return Replan(failing_id, (), None, masked(words_of(innermost(error))))
+            return Replan(failing_id, (), None, masked(sentence_of(error)))
         replaced = tuple(one.task.id for one in dispatcher.tasks.values() if not one.begun)
         return Replan(failing_id, replaced, graph, number=self._highest + 1)
 

@@ -23,7 +23,7 @@ from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, JournalError, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
-from kairo_team.plugin_calls import judged_failure_of, without_failures, words_of
+from kairo_team.plugin_calls import judged_failure_of, sentence_of, without_failures
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.team import RiskProfile, TeamConfig
@@ -132,7 +132,7 @@ class RunEnd:
         if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
             error = HaltError(halt, error.usage, error.origin, path=error.path)
         if error is not None:
-            return words_of(error)
+            return sentence_of(error)
         return f"the team was halted: {halt.value}" if halt is not None else None
 
     def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], status: TeamStatus) -> str:
