@@ -13,8 +13,7 @@ import anyio
 from kairo_team import events
 from kairo_team._util.counts import in_seconds
 from kairo_team._util.frozen import maker, trusted
-from kairo_team._util.masking import is_seen
-from kairo_team.artifacts import Artifact, Finding, artifact_of, artifact_of_returned, is_blank
+from kairo_team.artifacts import Artifact, Finding, artifact_of, artifact_of_returned
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
 from kairo_team.engine.live.enforced_end import BLOCKING, CallSupervisor, ScopeStopper
@@ -664,7 +663,7 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
         output = replace(output, error=_explain_turn_limit(output))
-    if is_blank(artifact):
+    if not artifact.text.strip() and artifact.data is None and not artifact.files:
         return _end(None, output.error or "the agent returned an empty text")
     output = _with_text(output)
     if output.status is not _COMPLETED:
@@ -725,7 +724,7 @@ def _as_partial(output: AgentOutput) -> AgentOutput:
 def _with_text(output: AgentOutput) -> AgentOutput:
     """Give an artifact of data alone its JSON as text: evaluators and members after it read the text."""
     artifact = output.artifact
-    if artifact.data is None or any(map(is_seen, artifact.text)):
+    if artifact.data is None or artifact.text.strip():
         return output
     written = artifact_of(artifact.data, fallback=shown)
     return replace(output, artifact=replace(artifact, text=written.text, media_type=written.media_type))
