@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kairo_team._util.counts import count, counted
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.reply_json import object_schema, read_reply
 from kairo_team.budget import check_count
@@ -99,12 +100,12 @@ class AgentPlanner:
             proposal = read_reply(text, self._proposal)
         except ValueError as error:
             raise NoPlan(sentences(error) if isinstance(error, ValidationError) else [str(error)]) from None
-        count, budget = len(proposal.tasks), request.config.budget
+        tasks, budget = len(proposal.tasks), request.config.budget
         # Each task takes at least one unit of both.
         problems = [
-            f"the plan has {count} tasks, and the budget only {limit} {name}"
-            for name, limit in (("loops", budget.loops), ("tokens", budget.tokens))
-            if limit is not None and limit < count
+            f"the plan has {count(tasks, 'task')}, and the budget only {count(limit, name)}"
+            for name, limit in (("loop", budget.loops), ("token", budget.tokens))
+            if limit is not None and limit < tasks
         ]
         try:
             graph = plan_with(proposal.tasks, kept, team, self.growth)
@@ -119,7 +120,7 @@ class AgentPlanner:
         tasks = len(_Outline.model_validate_json(text).tasks)
         # Reject too many tasks before each of them is validated.
         if tasks > self.max_tasks:
-            raise NoPlan([f"the plan has {tasks} tasks, at most {self.max_tasks} are allowed"])
+            raise NoPlan([f"the plan has {count(tasks, 'task')}, at most {counted(self.max_tasks)} allowed"])
         return _Proposal.model_validate_json(text)
 
     def __repr__(self) -> str:

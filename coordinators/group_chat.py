@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_function
 from kairo_team.budget import check_count
@@ -207,7 +208,7 @@ class _Talk:
         await checkpoint()  # a run that was killed meanwhile ends here
         if self._cut_short:
             who = "`until`" if self._of.moderates is None else "the moderator"
-            self._run.degrade(f"{who} had not ended the talk after {self._of.max_turns} turns (max_turns)")
+            self._run.degrade(f"{who} had not ended the talk after {count(self._of.max_turns, 'turn')} (max_turns)")
 
     async def follow(self, task: Task, attempt: Attempt | None) -> Choice:
         """Decide what follows a turn; `attempt` is the successful attempt of the turn, None without one."""

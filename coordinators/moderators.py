@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 import anyio
 from pydantic import create_model
 
+from kairo_team._util.counts import in_seconds
 from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
 from kairo_team._util.reply_json import object_schema, read_reply
 from kairo_team.coordinators.turns import Said
@@ -149,7 +150,7 @@ async def _picked(pick: _Pick, problem: str, seconds: float | None) -> str | Non
     with anyio.move_on_after(seconds):
         async with tidy_block():
             return await pick(problem)
-    raise TimeoutError(f"it did not answer in {seconds:g} seconds (TeamConfig.task_timeout)")
+    raise TimeoutError(f"it did not answer in {in_seconds(seconds or 0)} (TeamConfig.task_timeout)")
 
 
 class _CutOff(ValueError):

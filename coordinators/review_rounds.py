@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
+from kairo_team._util.counts import count
 from kairo_team.artifacts import Finding
 from kairo_team.budget import HaltReason
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import Misuse
 from kairo_team.human import HumanDecision, HumanRequest, subject_of
+from kairo_team.plugin_calls import plain_failure_of, problem_of
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
@@ -239,7 +241,10 @@ class ReviewRounds:
                     break
                 retry += 1
                 await run.pause(task, policy.delay(retry, f"{run.request.run_id}:{task.id}:{attempt.number}"))
-            attempt = await again()
+            before, attempt = attempt, await again()
+            if attempt.halt is not None and attempt.error is not None and before.halt is None:
+                # The failures may have used up the budget, and are what must be mended.
+                attempt = attempt._replace(error=f"{attempt.error}; the attempt before failed: {before.error}")
         return attempt
 
     # ------------------------------------------------------------------ reviews
@@ -253,7 +258,7 @@ class ReviewRounds:
         if verdict.outcome is not VerdictOutcome.REVISE:
             return verdict
         if len(self.reviewed) > self._most:
-            return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
+            return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {count(len(self.reviewed), 'review')}")
         last = [verdict for _, verdict in self.reviewed[-_STANDSTILL:]]
         same = len(last) == _STANDSTILL and all(_failing(one) == _failing(last[0]) for one in last)
         # A better score is progress, with the same findings.
@@ -265,18 +270,22 @@ class ReviewRounds:
         """Return the verdict of an artifact that was reviewed before, which is never judged again; None for a new one.
 
         An artifact equal to the last keeps its verdict; one equal to an earlier one is a cycle, which ends the review.
+        The conversations count too if reviews read them; an evaluator that cannot say whether they do has failed.
         """
+        if not self.reviewed:
+            return None
+        try:
+            reads = bool(getattr(self._evaluator, "reads_transcript", False))
+        except BaseException as raised:
+            error = plain_failure_of(raised)
+            if error is None:
+                raise
+            why = f"{type(self._evaluator).__name__}: its reads_transcript raised {problem_of(error, None)}"
+            return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
         for age, (earlier, verdict) in enumerate(reversed(self.reviewed)):
-            if self._identity(earlier) == self._identity(attempt):
+            if _identity(earlier, reads=reads) == _identity(attempt, reads=reads):
                 return verdict if age == 0 else self._used_up(Cause.CYCLE, "an earlier version came back unchanged")
         return None
-
-    def _identity(self, attempt: Attempt) -> tuple[str | None, Sequence[Message]]:
-        """Return what equal attempts have in common: the artifact, and the conversation too if reviews read it."""
-        digest, output = None if attempt.artifact is None else attempt.artifact.digest, attempt.output
-        if output is None or not getattr(self._evaluator, "reads_transcript", False):
-            return digest, ()
-        return digest, output.transcript
 
     def _used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
         """Return that the review is used up, with the findings on the best attempt."""
@@ -434,6 +443,12 @@ def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Findin
     for finding in wrong:
         met.pop(finding.criterion or finding.id, None)
     return (*blocking[:MOST_FINDINGS], *remarks, *met.values())
+
+
+def _identity(attempt: Attempt, *, reads: bool) -> tuple[str | None, Sequence[Message]]:
+    """Return what equal attempts have in common: the artifact, and the conversation too if reviews read it."""
+    digest, output = None if attempt.artifact is None else attempt.artifact.digest, attempt.output
+    return digest, () if output is None or not reads else output.transcript
 
 
 def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairo_team._util.frozen import check_kind
 from kairo_team._util.plugin_shapes import check_plug_in
@@ -15,6 +15,7 @@ from kairo_team.engine.work.runtime import runtime_of
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.wired import compared, wired
+from kairo_team.plugin_calls import PLAIN_CALL, problem_of
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph, done_by_members
 from kairo_team.team import RiskProfile, Team, TeamConfig
@@ -22,6 +23,8 @@ from kairo_team.team import RiskProfile, Team, TeamConfig
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
     from kairo_team.engine.run.team_run import TeamRun
+
+T = TypeVar("T")
 
 _PLAIN = SimpleEvaluationStrategy()
 _named_by: Callable[[Task], str | None] = attrgetter("evaluator")
@@ -158,10 +161,10 @@ class Reviewers:
     def _lacks(self, name: str | None, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
         """Yield the reasons why tasks that name this evaluator cannot be reviewed as required."""
         reviewer = self._reviewer(name)
-        ask = getattr(reviewer, "preflight", None)
-        lacking: list[str] = [] if ask is None else ask(gate=gated)
+        ask = _declared(reviewer, "preflight", None)
+        lacking: list[str] = [] if ask is None else _answer(reviewer, "preflight", lambda: list(ask(gate=gated)))
         yield from (f"cannot be reviewed: {problem}" for problem in lacking)
-        if risk is RiskProfile.HIGH and getattr(reviewer, "vacuous", False):
+        if risk is RiskProfile.HIGH and _declared(reviewer, "vacuous", False):
             yield (
                 "would only be checked for being blank, which is not a review under HIGH risk: give the coordinator or "
                 "the task an evaluator"
@@ -171,10 +174,24 @@ class Reviewers:
         """Return the judges that reviews of a plan's tasks call, each once; None: of a task that names no evaluator."""
         found: list[Any] = []
         for name in (None,) if graph is None else _names(graph):
-            for model in getattr(self._reviewer(name), "models", None) or ():
+            for model in _declared(self._reviewer(name), "models", None) or ():
                 if not any(model is other for other in found):  # by identity: a judge need not be hashable
                     found.append(model)
         return tuple(found)
+
+
+def _declared(reviewer: Any, name: str, otherwise: Any) -> Any:
+    """Return an optional attribute of an evaluator; `PlanRefused` names the evaluator that raises instead."""
+    return _answer(reviewer, name, lambda: getattr(reviewer, name, otherwise))
+
+
+def _answer(reviewer: Any, name: str, read: Callable[[], T]) -> T:
+    try:
+        with PLAIN_CALL:
+            return read()
+    except Exception as error:
+        why = f"the evaluator {type(reviewer).__name__} cannot review: its {name} raised {problem_of(error)}"
+        raise PlanRefused([why]) from error
 
 
 def _names(graph: TaskGraph) -> Iterable[str | None]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from kairo_team._util.counts import in_seconds
 from kairo_team._util.plugin_shapes import is_async
 from kairo_team._util.threads import context_for_thread, run_in_thread
 from kairo_team.artifacts import Finding
@@ -61,7 +62,7 @@ class Asker:
             log_error(self._what, "", error)
             return Answer(None, f"{self._what} raised {problem_of(error, MAX_SAID)}")
         _logger.warning("%s took longer than %g seconds", self._what, self._timeout)
-        return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")
+        return Answer(None, f"{self._what} took longer than {in_seconds(self._timeout)}")
 
     def _call(self, context: EvaluationContext) -> Any:
         given = (context.artifact, context) if self._takes_context else (context.artifact,)

@@ -307,10 +307,14 @@ def _joined(criterion: Criterion, decided: Sequence[tuple[str, Answer]]) -> Answ
             )
             for number, (claim, _) in enumerate(without, 1)
         ]
-        reason = f"{len(without)} of {len(decided)} claims have no support in a source"
+        reason = (
+            f"{len(without)} of {len(decided)} claims {'has' if len(without) == 1 else 'have'} no support in a source"
+        )
         return Answer(level=False, reason=reason, finding=findings[0], others=findings[1:])
     if unknown:
         claim, one = unknown[0]
-        several = f"{len(unknown)} of {len(decided)} claims are not decided, the first is"
+        several = (
+            f"{len(unknown)} of {len(decided)} claims {'is' if len(unknown) == 1 else 'are'} not decided, the first is"
+        )
         return Answer(None, f"{several} {json.dumps(claim, ensure_ascii=False)}: {one.reason}")
     return Answer(level=True, reason=f"each of {len(decided)} claims has a quote of a source")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 
+from kairo_team._util.counts import in_seconds
 from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
 from kairo_team.evaluators.claims import ClaimsJudge
@@ -52,7 +53,7 @@ class JudgedStrategy(ABC):
         with anyio.move_on_after(self.timeout):
             verdict = await self._review(context)
         if verdict is None:
-            why = f"{self._who} took longer than {self.timeout:g} seconds: {LATE}"
+            why = f"{self._who} took longer than {in_seconds(self.timeout)}: {LATE}"
             verdict = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_TIMEOUT, why)
         if account is None or before is None:
             return verdict

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
+from kairo_team._util.counts import in_seconds
 from kairo_team._util.frozen import EMPTY, known_arguments
 from kairo_team.artifacts import Artifact, Finding
 from kairo_team.errors import FailedControl
@@ -126,7 +127,7 @@ class PairwiseStrategy(AgentEvaluationStrategy):
         if failures:
             raise failures[0]
         if limit.cancelled_caught:
-            raise TimeoutError(f"{called(self.judge)} took longer than {self.timeout:g} seconds: {LATE}")
+            raise TimeoutError(f"{called(self.judge)} took longer than {in_seconds(self.timeout)}: {LATE}")
         return _preference(found[0], found[1])
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from kairo_team._util.frozen import checked, freeze, freeze_json, known_arguments, plain_text
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import adapter, omit_empty, to_json, to_jsonable_python
+from kairo_team._util.masking import is_seen
 from kairo_team.errors import BadOutput
 from kairo_team.files import File, as_files
 from kairo_team.messages import ModelResponse
@@ -34,7 +35,8 @@ class Artifact:
 
     text: str
     data: Any = field(default=None, hash=False)
-    """The artifact as structured data, if the task has an output type or the agent returned some."""
+    """The artifact as structured data, if the task has an output type or the agent returned some. Where the text is
+    blank, a run makes it the JSON of the data."""
     media_type: str = "text/plain"
     partial: bool = False
     """Whether the work was cut short: by a limit, a deadline or a kill."""
@@ -87,6 +89,11 @@ class Artifact:
             if written is None:
                 raise
             return adapter(kind).validate_json(written)  # a strict type accepts a list or a date only from JSON
+
+
+def is_blank(artifact: Artifact) -> bool:
+    """Return whether an artifact holds nothing: no data, no file, and no visible character in its text."""
+    return artifact.data is None and not artifact.files and not any(map(is_seen, artifact.text))
 
 
 def _is_data(value: object) -> bool:

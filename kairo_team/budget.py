@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final, overload
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import AfterValidator, WrapSerializer
@@ -242,10 +243,10 @@ class Usage:
         return f"Usage({', '.join(f'{name}={amount}' for name, amount in spent if amount)})"
 
     def __str__(self) -> str:
-        parts = [_counted(self.tokens, "token")]
+        parts = [count(self.tokens, "token")]
         parts += [f"${self.dollars}"] if self.dollars else []
-        parts += [_counted(self.loops, "loop")] if self.loops else []
-        parts += [_counted(self.tool_calls, "tool call")] if self.tool_calls else []
+        parts += [count(self.loops, "loop")] if self.loops else []
+        parts += [count(self.tool_calls, "tool call")] if self.tool_calls else []
         return ", ".join(parts)
 
     def __add__(self, other: Usage) -> Usage:
@@ -265,10 +266,6 @@ class Usage:
 
 NO_USAGE: Final = Usage()
 """The usage when nothing was spent."""
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def left_of(budget: Budget, spent: Usage) -> Budget:
@@ -396,7 +393,22 @@ def _cells(node: BudgetNode) -> Iterator[str]:
         yield _cell(label, used, limit, {"held": held, "guaranteed": None if given == limit else given, "over": over})
     seconds = "" if node.budget.seconds is None else f" of {node.budget.seconds:g}"
     yield f"{node.usage.seconds:.1f}{seconds} s"
-    yield "" if node.halt is None else f"{node.halt.value} by {node.origin!r}"
+    left = left_at_halt(node)
+    short = "" if left is None else f": the next call needs more than the {left} left"
+    yield "" if node.halt is None else f"{node.halt.value} by {node.origin!r}{short}"
+
+
+def left_at_halt(node: BudgetNode) -> str | None:
+    """Return what is left of the limit at which a node halted, if that was too little for its next call; else None."""
+    if node.origin_path != node.path:
+        return None
+    used, limit = node.usage, node.budget
+    if node.halt is HaltReason.TOKEN_BUDGET_EXCEEDED and limit.tokens is not None and used.tokens < limit.tokens:
+        left = limit.tokens - used.tokens
+        return f"{left:,} token{'' if left == 1 else 's'}"
+    if node.halt is HaltReason.DOLLAR_BUDGET_EXCEEDED and limit.dollars is not None and used.dollars < limit.dollars:
+        return f"${limit.dollars - used.dollars:,}"
+    return None
 
 
 def _cell(label: str, used: Decimal, limit: Decimal | None, notes: Mapping[str, Decimal | None]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import checked, freeze_json, thaw
 from kairo_team._util.late_pydantic import (
     AfterValidator,
@@ -203,7 +204,7 @@ def _value_at(artifact: Artifact, path: str | None) -> Any:
             value = fields[step]
         elif is_list(value) and step.isdecimal():
             if int(step) >= len(value):
-                raise Unreadable(f"{where} has {len(value):,} items, none at {step}")
+                raise Unreadable(f"{where} has {count(len(value), 'item')}, none at {step}")
             value = value[int(step)]
         else:
             raise Unreadable(f"{where} has no field {step!r}: it is {value!r:.80}")

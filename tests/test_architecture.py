@@ -43,7 +43,7 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """child_processes child_watch clock context_values database_url drawn frozen guesses late_pydantic
+    "_util": """child_processes child_watch clock context_values counts database_url drawn frozen guesses late_pydantic
         lazy_imports masking mistakes narrowing open_scopes plugin_shapes reply_json terminal threads
         trace_context version""",
     "vocabulary": """addresses artifacts budget clauses conditions constraints contracts errors events files gates

@@ -532,7 +532,7 @@ async def test_audit_g25_what_is_closed_and_raises_over_that_has_ended(kind: str
     team, asked = team_of(agent, timeout=1.0)
     asked = replace(asked, config=kt.TeamConfig(cancel_grace=0.5))
     result = await TaskDispatchCoordinator(failure_policy=ONCE).execute(asked, team)
-    assert result["bad"].error == "timed out after 1 seconds"
+    assert result["bad"].error == "timed out after 1 second"
     assert result["good"].status is COMPLETED
     assert any("'bad' did not end when it was cancelled and was closed" in one for one in result.warnings)
 

@@ -80,7 +80,7 @@ def test_data_of_a_class_is_read_by_its_fields() -> None:
     [
         ({"field": "kind", "equals": 1}, kt.Artifact("w", {"sort": 1}), "has no field 'kind'; it has 'sort'"),
         ({"field": "a.b", "equals": 1}, kt.Artifact("w", {"a": 3}), "a has no field 'b': it is 3"),
-        ({"field": "a.2", "equals": 1}, kt.Artifact("w", {"a": [3]}), "a has 1 items, none at 2"),
+        ({"field": "a.2", "equals": 1}, kt.Artifact("w", {"a": [3]}), "a has 1 item, none at 2"),
         ({"field": "kind", "equals": 1}, kt.Artifact("bug"), "its text is not JSON: 'bug'"),
         ({"at_least": 1}, kt.Artifact("w", "many"), "needs a number, and its value is 'many'"),
         ({"contains": "a"}, kt.Artifact("w", 3), "needs a text or a list, and its value is 3"),

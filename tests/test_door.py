@@ -100,6 +100,14 @@ def test_a_guess_leads_to_the_name(name: str, said: str) -> None:
     assert said in missing(kt, name)
 
 
+@pytest.mark.parametrize(("name", "said"), [*GUESSES, ("Timeout", "from kairo_team.governance import Timeout")])
+def test_a_guess_in_an_import_statement_leads_to_the_name_too(name: str, said: str) -> None:
+    with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'kairo_team'") as caught:
+        exec(f"from kairo_team import {name}")  # noqa: S102
+    assert said in str(caught.value)
+    assert caught.value.name == "kairo_team"
+
+
 @pytest.mark.parametrize("module", ["plugins", "artifacts"])
 def test_the_import_of_a_module_imports_nothing_to_explain_that_its_name_is_missing(module: str) -> None:
     program = f"import sys\nfrom kairo_team import {module}\nprint(*sys.modules)"

@@ -130,7 +130,7 @@ async def test_at_the_attempts_own_timeout_it_is_closed_and_the_run_goes_on(agen
     coordinator = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
     result = await coordinator.execute(request(task_timeout=1.0), make(agent))
     assert result["task"].status is kt.TaskStatus.FAILED
-    assert result["task"].error == "timed out after 1 seconds"
+    assert result["task"].error == "timed out after 1 second"
     assert result.duration <= 1.0 + GRACE + 0.4
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
+from kairo_team.cli.report import draw_tree
 from kairo_team.governance import Governor
 from kairo_team.results import TaskOutcome
+from kairo_team.testing import ScriptedModel
 from tests.notebooks import output_of
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> \x1b[31m \u202eabc &amp; \x00"
@@ -170,3 +172,19 @@ def test_a_governor_shows_its_tree_and_why_it_halted() -> None:
     assert "child" in Seen(shown(governor)).text
     governor.cancel()
     assert "halted, cancelled" in shown(governor)
+
+
+def test_a_limit_that_paid_for_no_call_is_not_shown_as_used_up() -> None:
+    class Asks:
+        async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            request = kt.ModelRequest([kt.Message.user("word " * 100)], max_tokens=200)
+            return (await context.model("openai:gpt-5-mini").complete(request)).text
+
+    runtime = kt.Runtime(models={"openai:*": ScriptedModel([])})
+    result = kt.run_sync(kt.Team("t", [kt.Member("a", Asks())]), "Go.", budget=kt.Budget(tokens=20), runtime=runtime)
+    too_little = "the next call needs more than the 20 tokens left"
+    assert result.budget is not None
+    assert too_little in str(result.budget).splitlines()[0]
+    assert too_little in Seen(shown(result)).text
+    assert [line.rstrip().endswith(too_little) for line in draw_tree(result.budget)][1:] == [True, False, False]
+    assert "used up" not in "".join(draw_tree(result.budget))

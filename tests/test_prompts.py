@@ -233,3 +233,16 @@ def test_audit_g33_templates_change_nothing_they_are_given() -> None:
         with pytest.raises(SecurityError):
             Prompts({"repair": "{{ " + change + " }}"}).render("repair", assignment=given)
     assert given == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"turns": 1, "tokens": None}, "Left for this task: 1 turn."),
+        ({"turns": 2, "tokens": None}, "Left for this task: 2 turns."),
+        ({"turns": 1, "tokens": 1}, "Left for this task: 1 turn, about 1 token."),
+        ({"turns": None, "tokens": 1_000}, "Left for this task: about 1,000 tokens."),
+    ],
+)
+def test_a_number_has_the_right_noun(values: Any, said: str) -> None:
+    assert Prompts().render("limits", last=False, **values).strip() == said

@@ -96,7 +96,7 @@ async def test_kf_t02_an_attempt_that_timed_out_has_failed_whatever_its_agent_re
         plan = kt.TaskGraph([kt.Task("a", "do", member="rude", timeout=1.0)])
         asked = kt.TeamExecutionRequest("goal", plan=plan, config=asked.config)
     result = await ONCE.execute(asked, team_of(agent))
-    assert (result["a"].status, result["a"].error) == (kt.TaskStatus.FAILED, "timed out after 1 seconds")
+    assert (result["a"].status, result["a"].error) == (kt.TaskStatus.FAILED, "timed out after 1 second")
     check(result, agent, 1.0)
 
 
@@ -168,7 +168,7 @@ async def test_a_member_that_may_be_called_once_at_a_time_is_free_again_when_its
     plan = kt.TaskGraph([kt.Task(name, "do") for name in "abc"])
     asked = kt.TeamExecutionRequest("goal", plan=plan, config=kt.TeamConfig(cancel_grace=GRACE, task_timeout=1.0))
     result = await ONCE.execute(asked, team)
-    assert {one.error for one in result.outcomes} == {"timed out after 1 seconds"}
+    assert {one.error for one in result.outcomes} == {"timed out after 1 second"}
     assert (most, inside) == (1, 0)
     assert result.duration <= 3 * (1.0 + GRACE) + 0.1
 
@@ -184,7 +184,7 @@ async def test_one_that_cannot_be_closed_has_failed_all_the_same_and_is_named(
         raise AssertionError
 
     result = await ONCE.execute(request(task_timeout=1.0), team_of(in_a_task_group))
-    assert (result["a"].status, result["a"].error) == (kt.TaskStatus.FAILED, "timed out after 1 seconds")
+    assert (result["a"].status, result["a"].error) == (kt.TaskStatus.FAILED, "timed out after 1 second")
     assert result["a"].artifact == kt.Artifact("half", partial=True)
     assert any("'rude' did not end when it was cancelled" in warning for warning in result.warnings)
     late = anyio_backend[0] == "trio"
@@ -196,7 +196,7 @@ async def test_many_at_once_end_at_once() -> None:
     plan = kt.TaskGraph([kt.Task(f"t{number}", "do", member="rude") for number in range(100)])
     config = kt.TeamConfig(cancel_grace=GRACE, task_timeout=1.0)
     result = await ONCE.execute(kt.TeamExecutionRequest("goal", plan=plan, config=config), team_of(shields_for_ever))
-    assert {one.error for one in result.outcomes} == {"timed out after 1 seconds"}
+    assert {one.error for one in result.outcomes} == {"timed out after 1 second"}
     assert result.duration <= 1.0 + GRACE + 0.1
 
 

@@ -16,7 +16,7 @@ import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, all_of, any_of, checks
-from kairo_team.testing import EventRecorder, ScriptedJudge, run_in_virtual_time
+from kairo_team.testing import EventRecorder, FunctionModel, ScriptedJudge, run_in_virtual_time
 from kairo_team.views.notebook import show_result
 from kairo_team.views.run_record import read_record, recorded_result
 from kairo_team.views.text import describe_verdict
@@ -157,6 +157,18 @@ async def test_third_o7_a_loop_and_a_map_at_the_end_of_a_plan_are_its_output() -
     plan = [kt.Task("split", "s"), kt.Task.map("each", "e", over="split", max_items=3)]
     result = await play(plan, {"split": ["x", "y"]})
     assert result.output == "each.0001:\nmade each.0001\n\neach.0002:\nmade each.0002"
+
+
+@pytest.mark.parametrize(("ids", "partial"), [(["y"], None), (["x", "y"], "made x")])
+async def test_a_reply_of_which_nothing_is_left_is_no_part_of_the_partial_output(
+    ids: list[str], partial: str | None
+) -> None:
+    cut = FunctionModel(lambda _: kt.ModelResponse("", usage=kt.Usage(), finish_reason="content_filter"))
+    members = [kt.Member("m", work), kt.Member("cut", kt.MiniAgent(cut))]
+    tasks = [kt.Task(one, "do", member="cut" if one == "y" else "m") for one in ids]
+    plan = kt.TaskGraph([*tasks, kt.Task("z", "do", member="m", depends_on=ids)])
+    result = await kt.run(kt.Team("office", members, coordinator=TaskDispatchCoordinator()), "go", plan=plan)
+    assert (result.output, result.partial_output) == (None, partial)
 
 
 async def test_third_o7_a_map_of_nothing_takes_nothing_from_the_partial_output() -> None:

@@ -91,6 +91,22 @@ async def test_anything_else_is_refused_with_what_to_return(made: Any, why: str)
     assert result["t"].attempts == 1
 
 
+@pytest.mark.parametrize("text", ["", " \n"], ids=["empty", "space"])
+async def test_an_artifact_of_data_alone_is_not_blank_to_anybody(text: str) -> None:
+    """The engine, the default review and the members after it read the same text: the JSON of the data."""
+    read: list[str] = []
+
+    def reads(assignment: kt.Assignment) -> str:
+        read.append(assignment.upstream["tide"].text)
+        return "read"
+
+    members = [kt.Member("tide", lambda _: kt.Artifact(text, {"tide": "low"})), kt.Member("reader", reads)]
+    result = await kt.run(kt.Team("t", members, coordinator=kt.ExpertTeamCoordinator()), "Go.")
+    assert result.status is kt.TeamStatus.COMPLETED, result.error
+    assert read == ['{"tide":"low"}']
+    assert kt.checks.not_blank(kt.Artifact(text, {"tide": "low"})) is True
+
+
 async def test_data_is_held_to_the_output_type() -> None:
     task = kt.Task("t", "Do it.", output_type=Report)
     result = await run(lambda _: {"name": "Tides"}, task)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.counts import count, counted
 from kairo_team._util.narrowing import is_mapping
 from kairo_team.budget import check_count
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
@@ -53,7 +54,7 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> N
         strange = list(dict.fromkeys(name for name in cited if name not in known))
         if strange:
             return f"no source is called {_listed(strange)}; there are {_listed(known) or 'none'}"
-        return len(cited) >= least or f"the text cites {len(cited)} sources, at least {least} are needed"
+        return len(cited) >= least or f"the text cites {count(len(cited), 'source')}, at least {counted(least)} needed"
 
     shown = f"citations(..., form={form!r}, least={least})"
     return NamedCheck(shown, check, source=sources, in_place=False, wants_context=True)

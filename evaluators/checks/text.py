@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from kairo_team._util.masking import is_seen
+from kairo_team._util.counts import count, counted
 from kairo_team._util.narrowing import is_several
+from kairo_team.artifacts import is_blank
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
 from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.quotes import plain
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 
 def _is_not_blank(artifact: Artifact) -> CheckAnswer:
-    return any(map(is_seen, artifact.text)) or bool(artifact.files) or "the artifact is blank"
+    return not is_blank(artifact) or "the artifact is blank"
 
 
 not_blank = NamedCheck("not_blank", _is_not_blank)
-"""Check that the text has a visible character, more than white space and invisible ones, or that there is a file."""
+"""Check that the text has a visible character, more than white space and invisible ones, or that there is data or a
+file."""
 
 
 @by_name
@@ -124,25 +126,25 @@ def _words(text: str) -> int:
     return len(text.split())
 
 
-_UNIT = {"words": "words", "chars": "characters"}
+_UNIT = {"words": "word", "chars": "character"}
 
 
-def _at_most(what: str, limit: int, count: Callable[[str], int]) -> NamedCheck:
+def _at_most(what: str, limit: int, number_in: Callable[[str], int]) -> NamedCheck:
     _check_limit(f"max_{what}", limit)
 
     def check(artifact: Artifact) -> CheckAnswer:
-        found = count(artifact.text)
-        return found <= limit or f"the text has {found} {_UNIT[what]}, at most {limit} are allowed"
+        found = number_in(artifact.text)
+        return found <= limit or f"the text has {count(found, _UNIT[what])}, at most {counted(limit)} allowed"
 
     return NamedCheck(f"max_{what}({limit})", check)
 
 
-def _at_least(what: str, limit: int, count: Callable[[str], int]) -> NamedCheck:
+def _at_least(what: str, limit: int, number_in: Callable[[str], int]) -> NamedCheck:
     _check_limit(f"min_{what}", limit)
 
     def check(artifact: Artifact) -> CheckAnswer:
-        found = count(artifact.text)
-        return found >= limit or f"the text has {found} {_UNIT[what]}, at least {limit} are needed"
+        found = number_in(artifact.text)
+        return found >= limit or f"the text has {count(found, _UNIT[what])}, at least {counted(limit)} needed"
 
     return NamedCheck(f"min_{what}({limit})", check)
 

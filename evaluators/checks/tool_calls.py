@@ -10,6 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.counts import count, counted
 from kairo_team._util.frozen import thaw
 from kairo_team.budget import check_count
 from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck, by_name
@@ -35,7 +36,7 @@ def calls_tool(tool: str, least: int = 1) -> NamedCheck:
 
     def check(transcript: Sequence[Message]) -> CheckAnswer:
         found = len(named(transcript, tool))
-        return found >= least or f"{tool} was called {found} times, at least {least} are needed"
+        return found >= least or f"{tool} was called {count(found, 'time')}, at least {counted(least)} needed"
 
     return _on_transcript(f"calls_tool({tool!r}, {least})", check)
 
@@ -63,7 +64,8 @@ def max_tool_calls(limit: int, tool: str = "*") -> NamedCheck:
 
     def check(transcript: Sequence[Message]) -> CheckAnswer:
         found = len(named(transcript, tool))
-        return found <= limit or f"{found} tool calls{of} were made, at most {limit} are allowed"
+        made = f"{count(found, 'tool call')}{of} {'was' if found == 1 else 'were'} made"
+        return found <= limit or f"{made}, at most {counted(limit)} allowed"
 
     return _on_transcript(f"max_tool_calls({limit}{f', {tool!r}' if of else ''})", check)
 
@@ -113,7 +115,7 @@ def calls_with(tool: str, arguments: Mapping[str, Any]) -> NamedCheck:
             return f"{tool} was not called"
         shown, last = _as_json(arguments), found[-1].arguments
         return (
-            f"{tool} was called {len(found)} times, never with {shown}; "
+            f"{tool} was called {count(len(found), 'time')}, never with {shown}; "
             f"last with {last if isinstance(last, str) else _as_json(last)}"
         )
 

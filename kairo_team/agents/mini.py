@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack, get_args, overload
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import freeze, known_arguments, replaced, trusted
 from kairo_team._util.narrowing import is_mapping, is_several
 from kairo_team.agents.mini_compaction import Room, cut_results, in_words, newest_turn
@@ -451,7 +452,7 @@ class _Conversation:
             need = 0 if left.tokens is None else await self._need_two(self._request("", last=False), left.tokens)
             # Raises the shortage with the ledger's own figures. It buys nothing.
             governor.reserve(need, 2 * self._dearest).release()
-        parts = [f"{left.tokens} tokens"] if left.tokens is not None else []
+        parts = [count(left.tokens, "token")] if left.tokens is not None else []
         parts += [f"${left.dollars}"] if left.dollars is not None else []
         short = f"the budget could not pay turn {turn}: {'0 loops' if left.loops == 0 else ', '.join(parts)} left"
         if left.loops == 0:

@@ -525,8 +525,9 @@ class PostgresDatabase(Database):
         """Write the remaining entries, and end the writer."""
         self._closes += 1
         super().close()
-        if self._batch:  # else this writer has no row
-            with suppress(Exception), self.connecting() as connection:
+        if self._batch and self._pid == os.getpid():  # else this writer has no row
+            # Without patience, which the writer may have needed already: a row that stays does no harm.
+            with suppress(Exception), self._take_idle() or connect_to(self._url, "journal") as connection:
                 connection.execute("DELETE FROM batch WHERE writer = ?", (self.writer,))
         self._close_idle()
 

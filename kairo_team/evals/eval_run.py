@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import api
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import EMPTY, check_kind, known_call, thaw
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.agents.team_agent import TeamAgent
@@ -177,7 +178,7 @@ def job_of(
     limits = TeamConfig(
         budget or Budget(), max_parallel_tasks=parallel, task_timeout=None, budget_policy=policy or BudgetPolicy()
     )
-    goal = f"Evaluate {name} on {dataset.name}: {len(dataset):,} cases, {repeat:,} x."
+    goal = f"Evaluate {name} on {dataset.name}: {count(len(dataset), 'case')}, {repeat:,} x."
     request = TeamExecutionRequest(goal, plan=work.graph, config=limits)
     request = request if run_id is None else replace(request, run_id=run_id)
     return EvalJob(outer, request, work, dataset, repeat, name, recorded=run_id is not None)

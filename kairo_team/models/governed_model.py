@@ -23,7 +23,7 @@ from kairo_team.models.prompt_bounds import prompt_bound, refuse_files
 from kairo_team.models.readings import MOST_DOLLARS, MOST_TOKENS
 from kairo_team.models.resolver import Fallback, file_problem, single_models
 from kairo_team.models.retries import ModelRetry
-from kairo_team.plugin_calls import failure_of
+from kairo_team.plugin_calls import failure_of, shown
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -423,9 +423,14 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
     if count is None:
         return prompt_bound(request)
     try:
-        return int(await count(request))
+        counted = await count(request)
     except BaseException as raised:  # noqa: BLE001 - all of it is raised
         raise failure_of(raised) or raised  # noqa: B904 - it has its cause already
+    # It is held before the call: a wrong one must not let a call through.
+    if not isinstance(counted, int) or counted < 0:
+        wrong = f"count_tokens must return a whole number >= 0, not {shown(counted, 100)}"
+        raise TypeError(f"model {model.name!r}: {wrong}")
+    return counted
 
 
 def _release(hold: Reservation, turn: Turn | None) -> None:

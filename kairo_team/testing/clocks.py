@@ -114,19 +114,16 @@ def _trio_clock() -> Any:
 
     clock: Any = MockClock(autojump_threshold=0)  # 0: as soon as nothing is ready
     jump_to_next_timer = clock._autojump  # noqa: SLF001 - the class is final, and has no public place for a condition
-    idle_before = False
 
     def autojump() -> None:
-        nonlocal idle_before
         waited, clock.autojump_threshold = clock.autojump_threshold, _LOOK if _waits_for_threads() else 0
-        # trio looked at what threads have posted before it called this: after the last one, let it look once more
-        sure, idle_before = idle_before, not clock.autojump_threshold
-        if not clock.autojump_threshold:
-            if sure:
-                jump_to_next_timer()
-                idle_before = False
-        elif waited:
-            clock.jump(min(waited, max(0.0, trio.lowlevel.current_statistics().seconds_to_next_deadline)))
+        now = trio.lowlevel.current_statistics()
+        if clock.autojump_threshold:
+            if waited:
+                clock.jump(min(waited, max(0.0, now.seconds_to_next_deadline)))
+        # A thread may have posted its result, and then have left, after trio looked: nobody is idle yet.
+        elif not now.run_sync_soon_queue_size:
+            jump_to_next_timer()
 
     clock._autojump = autojump  # noqa: SLF001 - as above
     return clock

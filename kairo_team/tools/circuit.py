@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kairo_team._util.counts import in_seconds
 from kairo_team.budget import check_count, check_seconds
 
 
@@ -37,7 +38,7 @@ class CircuitBreakers:
     def why_open(self) -> str:
         """The text that a member reads instead of the result of a refused call."""
         return (
-            f"it failed {self.setting.failures} times in a row and is blocked for {self.setting.pause:g} seconds: "
+            f"it failed {self.setting.failures} times in a row and is blocked for {in_seconds(self.setting.pause)}: "
             "continue without it, or try again later"
         )
 

@@ -304,7 +304,7 @@ class McpSession:
         transport = server.transport.open(server.name, self._notes, server.request_timeout)
         me = Implementation(name="kairo-team", version=version_of_library())
         # No cache: the tools are listed once a connection, so nothing would be read from it.
-        async with Client(pumped(transport, self._forgotten), client_info=me, cache=None) as client:
+        async with Client(pumped(transport, self._forgotten, self._notes), client_info=me, cache=None) as client:
             yield client
 
     async def _listed(self, client: Client) -> list[wire.Tool]:
@@ -398,7 +398,7 @@ class McpSession:
         from mcp import types as wire
 
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=tool, arguments=arguments))
-        self._notes.status = None  # an earlier call's status must not explain this one
+        self._notes.status, self._notes.unread = None, ""  # what an earlier call met must not explain this one
         answer: wire.CallToolResult | wire.InputRequiredResult
         try:
             answer = await client.session.send_request(
@@ -419,7 +419,8 @@ class McpSession:
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
 
         if error.code == REQUEST_TIMEOUT:
-            return TimeoutError(f"{self._name} did not answer {tool!r} within {self._server.request_timeout:g} s")
+            late = f"{self._name} did not answer {tool!r} within {self._server.request_timeout:g} s"
+            return TimeoutError(self._masked(f"{late}{self._unread()}"))
         # In the specification 404 says that the session is gone; the next caller connects again.
         if error.code == INVALID_REQUEST and self._notes.status == NOT_FOUND:
             self._forgotten.set()
@@ -470,7 +471,9 @@ class McpSession:
 
         if isinstance(error, TimeoutError):
             seconds = f"{self._server.request_timeout:g} s"
-            return f"it was not ready within {seconds}; give it a longer request_timeout if it needs one"
+            return (
+                f"it was not ready within {seconds}; give it a longer request_timeout if it needs one{self._unread()}"
+            )
         if isinstance(error, ConnectionLost):
             words = self._notes.last_words
             return f"{error}, its last output was {words!r}" if words else str(error)
@@ -486,6 +489,10 @@ class McpSession:
         """Return the server's error for a message, masked."""
         status = f" (HTTP {self._notes.status})" if self._notes.status is not None else ""
         return self._masked(f"it answered with the error {error.message!r}{status}")
+
+    def _unread(self) -> str:
+        unread = self._notes.unread
+        return f"; it sent a message that is not valid in the Model Context Protocol: {unread}" if unread else ""
 
     def _gone(self) -> ConnectionError:
         return ConnectionError(f"{self._name} is no longer connected: none of its tools can be called")

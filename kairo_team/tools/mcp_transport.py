@@ -18,6 +18,7 @@ from typing import Any, Final, TextIO, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
+from pydantic import ValidationError
 
 from kairo_team._util.child_processes import supervised
 from kairo_team._util.frozen import EMPTY
@@ -48,6 +49,18 @@ class Notes:
     """The last line of the server's error output."""
     status: int | None = None
     """The last HTTP status that was an error."""
+    unread: str = ""
+    """What is wrong with the last message that could not be read, which may have been an answer."""
+
+    def note_unread(self, error: Exception) -> None:
+        """Note what the SDK could not read: it hands the error on in the message's place, and nothing answers it."""
+        if not isinstance(error, ValidationError):
+            self.unread = f"{type(error).__name__}: {error}"[:MAX_LINE]
+            return
+        first: Any = error.errors(include_url=False)[0]
+        # Of anything but wrong JSON it says what the first kind of message lacks, though another may have been meant.
+        why = f"{first['msg']}: " if first["type"] == "json_invalid" else ""
+        self.unread = f"{why}{first['input']!r:.200}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -157,7 +170,9 @@ class HttpTransport:
 
 
 @asynccontextmanager
-async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: anyio.Event) -> AsyncGenerator[Streams]:
+async def pumped(
+    transport: AbstractAsyncContextManager[Streams], forgotten: anyio.Event, notes: Notes
+) -> AsyncGenerator[Streams]:
     """Connect a transport to its session; end the block with `ConnectionLost` when no more messages will arrive.
 
     This happens when the server's stream ends, or once `forgotten` is set.
@@ -170,6 +185,8 @@ async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: any
 
     async def inward(source: Any) -> None:
         async for message in source:
+            if isinstance(message, Exception):
+                notes.note_unread(message)
             await into_session.send(message)
         # The session cannot see this: its own end of the stream stays open until the block ends.
         raise ConnectionLost("the server ended")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from kairo_team._util.counts import in_seconds
 from kairo_team._util.frozen import EMPTY, maker
 from kairo_team.budget import Usage
 from kairo_team.errors import (
@@ -554,7 +555,7 @@ async def _run(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     # Not `fail_after`, whose error would look like a TimeoutError of the tool.
     with anyio.move_on_after(tool.timeout):
         return await tool.call(arguments)
-    raise TimeoutError(f"it took longer than {tool.timeout:g} seconds")
+    raise TimeoutError(f"it took longer than {in_seconds(tool.timeout)}")
 
 
 class GovernedTool:

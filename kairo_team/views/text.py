@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kairo_team._util import counts
 from kairo_team._util.terminal import clean
 
 NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -22,9 +23,7 @@ def one_line(text: str, most: int | None = None) -> str:
     return line if most is None or len(line) <= most else line[: most - 3].rstrip() + "..."
 
 
-def count(number: int, noun: str) -> str:
-    """Return a count: `1 task`, `2,000 tasks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+count: Final = counts.count
 
 
 def some_of(names: Sequence[str], most: int, between: str = ", ") -> str:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import kairo_team as kt
+from kairo_team.durable import postgres_database
 from kairo_team.durable.connection import execute as execute_in
 from kairo_team.durable.kept_files import encode_for
 from kairo_team.durable.postgres import PostgresJournal
@@ -402,6 +403,25 @@ async def test_a_database_that_stays_away_ends_the_run_with_a_sentence(caplog: p
             journal.show("r")
         assert PASSWORD not in caplog.text
         assert PASSWORD not in str(served.lost)
+
+
+async def test_the_close_of_a_journal_tries_a_database_that_is_away_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row as a writer may stay: only what is still to be written is worth the wait."""
+    tries = list[str]()
+    with own_server() as server, journal_on(server.new_database(), patience=2.0) as journal:
+        session = begun(journal)
+        await send(session)
+        session.leave()
+        server.stop()
+        reach = postgres_database.connect_to
+
+        def counted(url: str, purpose: str) -> PostgresConnection:
+            tries.append(purpose)
+            return reach(url, purpose)
+
+        monkeypatch.setattr(postgres_database, "connect_to", counted)
+        journal.close()
+        assert tries == ["journal"]
 
 
 # ---------------------------------------------------------------------- text and the URL

@@ -208,7 +208,7 @@ async def test_audit_g31_a_reply_of_too_many_tasks_is_counted_and_not_looked_at(
     bench = Bench(reply, reply)
     result = await bench.run()
     assert made == []
-    assert str(result.error).endswith("can be run: the plan has 2000 tasks, at most 4 are allowed")
+    assert str(result.error).endswith("can be run: the plan has 2,000 tasks, at most 4 are allowed")
 
 
 async def test_audit_g31_what_is_sent_back_of_a_reply_that_is_wrong_all_over_is_short() -> None:

@@ -257,3 +257,19 @@ async def test_two_failures_in_one_breath_abort_once(kind: Any) -> None:
     assert (result.status, statuses(result)["flying"]) == (kt.TeamStatus.FAILED, CANCELLED)
     assert "task 'one' failed" in (result.error or "")
     assert len(bench.recorder.of(events.TeamEnded)) == 1
+
+
+async def test_a_budget_that_failed_calls_have_used_up_does_not_hide_why_they_failed() -> None:
+    """A call without an answer is charged in full: the second one has taken what the third would need."""
+
+    class Silent:
+        name = "mine:silent"
+
+        async def complete(self, request: kt.ModelRequest) -> Any:
+            return None
+
+    team = kt.Team("t", [kt.Member("a", kt.MiniAgent(Silent()))])
+    result = await kt.run(team, "go", budget=kt.Budget(tokens=5_000))
+    assert result.halt is kt.HaltReason.TOKEN_BUDGET_EXCEEDED
+    assert "token_budget_exceeded" in str(result.error)
+    assert "; the attempt before failed: TypeError: model 'mine:silent' must answer with a" in str(result.error)

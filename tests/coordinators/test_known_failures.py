@@ -303,7 +303,7 @@ async def test_kf_t18_a_planner_that_raises_still_gets_both_events() -> None:
     bench = Bench(a=good)
     result = await bench.run(ExpertTeamCoordinator(planner=BrokenPlanner()))
     assert bench.recorder.types == ["team.started", "team.failed"]
-    assert (result.status, result.error) == (kt.TeamStatus.FAILED, "no planner there")
+    assert (result.status, result.error) == (kt.TeamStatus.FAILED, "ConnectionError: no planner there")
     assert result.warnings[0] == result.error
 
 

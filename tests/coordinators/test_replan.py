@@ -320,7 +320,7 @@ async def test_a_models_new_plan_fits_what_is_left_of_the_budget(loops: int, sta
     result = await team.run(expert(AgentPlanner(model)), budget=kt.Budget(loops=loops))
     assert result.status == status
     if status == "failed":
-        assert "2 tasks, and the budget only 1 loops" in model.calls[2].messages[-1].text
+        assert "2 tasks, and the budget only 1 loop" in model.calls[2].messages[-1].text
 
 
 # ---------------------------------------------------------------- who may ask for it

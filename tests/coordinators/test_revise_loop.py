@@ -329,3 +329,83 @@ async def test_kf_e16_a_judge_that_passes_the_very_words_it_sent_back_is_not_bel
     assert outcome.verdict is not None
     assert (outcome.verdict.outcome, outcome.verdict.cause) == (ESCALATE, kt.Cause.CONTRADICTION)
     assert (outcome.status, outcome.attempts) == (kt.TaskStatus.FAILED, 2)
+
+
+# ---------------------------------------------------------------- an evaluator whose own words raise
+
+
+class Raising:
+    """Wants a revision each time; one of its attributes raises."""
+
+    digest = None
+    vacuous = False
+    models = ()
+
+    def __init__(self, attribute: str, kind: type[BaseException]) -> None:
+        self._raises = {attribute: kind}
+
+    def __getattribute__(self, name: str) -> Any:
+        kind = object.__getattribute__(self, "__dict__").get("_raises", {}).get(name)
+        if kind is not None:
+            raise kind("boom")
+        return object.__getattribute__(self, name)
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        return []
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.revise("again", findings=[kt.Finding("f", observed=context.artifact.text)])
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
+async def test_an_evaluator_that_cannot_say_whether_it_reads_conversations_has_failed_by_name(kind: Any) -> None:
+    agent = ScriptedAgent(["one", "two", "three"])
+    outcome = await run(Raising("reads_transcript", kind), agent, risk_profile=kt.RiskProfile.LOW)
+    assert outcome.verdict is not None
+    assert (outcome.verdict.outcome, outcome.verdict.cause) == (EXCEEDED, kt.Cause.EVALUATOR_ERROR)
+    assert outcome.verdict.feedback.startswith("Raising: its reads_transcript raised ")
+    assert "boom" in outcome.verdict.feedback
+    assert outcome.attempts == 2, "the failure does not reach the member"
+
+
+@pytest.mark.parametrize("attribute", ["models", "vacuous", "preflight"])
+async def test_an_evaluator_that_raises_before_work_is_named_in_the_refusal(attribute: str) -> None:
+    evaluator: Any = Raising(attribute, RuntimeError)
+    coordinator = ExpertTeamCoordinator(evaluator=evaluator)
+    team = kt.Team("team", [kt.Member("writer", ScriptedAgent([]))], coordinator=coordinator)
+    refused = f"the evaluator Raising cannot review: its {attribute} raised RuntimeError: boom"
+    result = await kt.run(team, "Explain tides.", config=kt.TeamConfig(risk_profile=kt.RiskProfile.HIGH))
+    assert result.error is not None
+    assert refused in str(result.error)
+
+
+async def test_a_sentence_about_one_review_says_review() -> None:
+    outcome = await run(names("moon"), ScriptedAgent(["The sea."]), max_feedback_rounds=0)
+    assert "no attempt passed in 1 review;" in str(outcome.error)
+
+
+class Forged:
+    """Returns a verdict that went around the checks, as one of a subclass may."""
+
+    def __init__(self, field: str, value: Any) -> None:
+        self._changed = field, value
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        verdict = kt.EvaluationVerdict.passed()
+        object.__setattr__(verdict, *self._changed)
+        return verdict
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("outcome", "great"), ("score", float("nan")), ("usage", None), ("findings", [1]), ("cause", kt.Cause.UNDECIDED)],
+)
+@pytest.mark.parametrize("inside", [lambda one: one, all_of], ids=["alone", "inside another"])
+async def test_a_verdict_that_cannot_be_is_a_failure_of_its_evaluator(
+    field: str, value: Any, inside: Callable[[Any], Any]
+) -> None:
+    outcome = await run(inside(Forged(field, value)), ScriptedAgent(["one"]))
+    assert outcome.status is kt.TaskStatus.FAILED
+    assert outcome.verdict is not None
+    assert (outcome.verdict.outcome, outcome.verdict.cause) == (EXCEEDED, kt.Cause.EVALUATOR_ERROR)
+    assert outcome.verdict.feedback.startswith("Forged: ")

@@ -35,6 +35,8 @@ Says = Callable[..., Awaitable[str | None]]
         (checks.max_words(2), "now three words", "the text has 3 words, at most 2 are allowed"),
         (checks.min_words(3), "now three words", ""),
         (checks.min_words(3), "two words", "the text has 2 words, at least 3 are needed"),
+        (checks.max_words(1), "two words", "the text has 2 words, at most 1 is allowed"),
+        (checks.min_words(2), "one", "the text has 1 word, at least 2 are needed"),
         (checks.max_chars(3), "abc", ""),
         (checks.max_chars(3), "abcd", "the text has 4 characters, at most 3 are allowed"),
         (checks.min_chars(3), "abc", ""),

@@ -125,12 +125,12 @@ def test_checks_of_nothing_are_refused(make: Any) -> None:
         (
             checks.calls_with("search", {"query": "x"}),
             {"calls_with": {"tool": "search", "arguments": {"query": "x"}}},
-            """search was called 1 times, never with {"query": "x"}; last with {"query": "tides"}""",
+            """search was called 1 time, never with {"query": "x"}; last with {"query": "tides"}""",
         ),
         (
             checks.max_tool_calls(0, "search"),
             {"max_tool_calls": {"limit": 0, "tool": "search"}},
-            "1 tool calls of search were made, at most 0 are allowed",
+            "1 tool call of search was made, at most 0 are allowed",
         ),
     ],
 )

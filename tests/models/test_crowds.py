@@ -16,6 +16,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, ModelCallError
 from kairo_team.governance import Governor
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
+from kairo_team.testing import FunctionModel
 from tests.models.reports import at_end, ignore
 
 pytestmark = pytest.mark.anyio
@@ -142,3 +143,18 @@ async def test_what_is_no_reply_is_an_error_that_names_the_model_and_is_charged(
     with pytest.raises(TypeError, match="model 'mine:wrong' must answer with a ModelResponse, not with"):
         await model.complete(request)
     assert (tries, team.usage.tokens) == ([("error", 62)], 62)
+
+
+@pytest.mark.parametrize("count", [None, -5, 2.5, float("nan"), "12"])
+async def test_a_count_that_is_none_is_refused_by_name_and_makes_no_call(count: Any) -> None:
+    """It would be held: a wrong one must not let a call through."""
+
+    class Counts(FunctionModel):
+        async def count_tokens(self, request: kt.ModelRequest) -> Any:
+            return count
+
+    model = Counts(lambda _: "hello", name="mine:counts")
+    team = kt.Team("t", [kt.Member("a", kt.MiniAgent(model))])
+    result = await kt.run(team, "go", budget=kt.Budget(tokens=1_000))
+    why = f"model 'mine:counts': count_tokens must return a whole number >= 0, not {count!r}"
+    assert (why in str(result.error), model.calls, result.usage.tokens) == (True, [], 0)

@@ -126,6 +126,23 @@ async def test_a_thread_that_ends_while_the_clock_looks_is_heard_before_it_jumps
             monkeypatch.setattr(clocks, "_waits_for_threads", looks_late)
 
 
+async def test_threads_that_end_one_after_the_other_while_the_clock_looks_are_all_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the clock noticed at the first one must not make it jump at the second."""
+    look = clocks._waits_for_threads
+
+    def looks_late() -> bool:
+        while calls_at_work():
+            time.sleep(0)
+        return look()
+
+    monkeypatch.setattr(clocks, "_waits_for_threads", looks_late)
+    with anyio.fail_after(HOUR):
+        for _ in range(5):
+            await run_in_thread(time.sleep, 0.01)
+
+
 async def test_a_deadline_ends_the_wait_for_a_thread() -> None:
     may_end = threading.Event()
     with anyio.move_on_after(0.1) as scope:

@@ -195,7 +195,7 @@ async def test_a_result_becomes_one_text(result: Any, expected: str) -> None:
         ({"content": [], "isError": True}, "the tool 't' failed without a message"),
         ({"content": "nonsense"}, "answered 't' with something that is not a tool's result"),
         ({"content": [{"type": "hologram"}]}, "answered 't' with something that is not a tool's result"),
-        ("nonsense", "did not answer 't' within"),
+        ("nonsense", "did not answer 't' within 3 s; it sent a message that is not valid in .*: .*'nonsense'"),
     ],
 )
 async def test_a_result_that_is_none_raises_what_the_member_is_to_read(result: Any, why: str) -> None:

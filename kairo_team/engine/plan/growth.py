@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import EMPTY, FrozenDict
 from kairo_team.artifacts import Artifact
 from kairo_team.conditions import Condition, Unreadable, items_of
@@ -105,7 +106,7 @@ class Growth:
     def _end_map(self, task_run: TaskRun) -> None:
         parts = _parts(task_run.entry).entries
         if parts and not any(part.accepted for part in parts):
-            self._end_for(task_run, parts[0], f"none of its {len(parts):,} items was accepted")
+            self._end_for(task_run, parts[0], f"none of its {count(len(parts), 'item')} was accepted")
         else:
             self._end(task_run, COMPLETED)
 
@@ -137,7 +138,7 @@ class Growth:
         elif self._is_met(until, task_run, "until", round_id(task_id, loop, number, until.source)):
             self._end(task_run, COMPLETED)
         elif number == loop.max_rounds:
-            self._end(task_run, FAILED, f"{until} did not hold after {number} rounds")
+            self._end(task_run, FAILED, f"{until} did not hold after {count(number, 'round')}")
         else:
             made = tuple(_digests(task_run.entry, self._dispatcher.tasks))
             first = self._made.setdefault(task_id, {}).setdefault(made, number)

@@ -28,7 +28,7 @@ from kairo_team.engine.records.plan_records import (
 from kairo_team.engine.tasks.member_budgets import PLAN, BudgetSplit
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
 from kairo_team.events import PlannedTask
-from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, shown, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, sentence_of, shown
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ class RunPlan:
             error = failure_of(raised)
             cause = None if error is None else innermost(error)
             if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
-                journal.put(key, PlanFailed(masked(words_of(cause)), isinstance(cause, PlanRefused)))
+                journal.put(key, PlanFailed(masked(sentence_of(cause)), isinstance(cause, PlanRefused)))
             raise
         finally:
             spent = self._budgets.close_purpose(PLAN)
@@ -440,7 +440,7 @@ class RunPlan:
             error = failure_of(raised)
             if error is None:  # a cancellation propagates
                 raise
-            return Replan(failing_id, (), None, masked(words_of(innermost(error))))
+            return Replan(failing_id, (), None, masked(sentence_of(error)))
         replaced = tuple(one.task.id for one in dispatcher.tasks.values() if not one.begun)
         return Replan(failing_id, replaced, graph, number=self._highest + 1)
 

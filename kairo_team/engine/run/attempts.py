@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import anyio
 
 from kairo_team import events
+from kairo_team._util.counts import in_seconds
 from kairo_team._util.frozen import maker, trusted
-from kairo_team.artifacts import Artifact, Finding, artifact_of_returned
+from kairo_team.artifacts import Artifact, Finding, artifact_of, artifact_of_returned
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
 from kairo_team.engine.live.enforced_end import BLOCKING, CallSupervisor, ScopeStopper
@@ -48,7 +49,7 @@ from kairo_team.results import AgentOutput, AgentStatus, Attempt, RepeatWrites, 
 from kairo_team.tasks import Assignment, Task
 from kairo_team.team import Member, Role, output_type_of
 from kairo_team.tools.made_calls import MadeCall
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome, plain_verdict
 
 if TYPE_CHECKING:
     from kairo_team.engine.live.event_bus import Around
@@ -510,7 +511,7 @@ class TimedOut(KairoError, TimeoutError):
     """The attempt reached its own deadline."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"timed out after {seconds:g} seconds")
+        super().__init__(f"timed out after {in_seconds(seconds)}")
 
 
 def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
@@ -629,10 +630,12 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
         most = "" if output.max_turns is None else f" of {output.max_turns}"
         why = f" ({output.error})" if output.error else ""
-        reached = f"the agent reached its turn limit: {output.turns_completed}{most} turns{why}"
+        turns = "turn" if output.max_turns is None and output.turns_completed == 1 else "turns"
+        reached = f"the agent reached its turn limit: {output.turns_completed}{most} {turns}{why}"
         output = replace(output, error=reached)
     if not artifact.text.strip() and artifact.data is None and not artifact.files:
         return _End(None, output.error or "the agent returned an empty text")
+    output = _with_text(output)
     if output.status is not _COMPLETED:
         output = _as_partial(output)
     halt, origin = _halt_of_partial(context.governor, output)
@@ -682,6 +685,15 @@ def _as_partial(output: AgentOutput) -> AgentOutput:
     return output if output.artifact.partial else replace(output, artifact=replace(output.artifact, partial=True))
 
 
+def _with_text(output: AgentOutput) -> AgentOutput:
+    """Give an artifact of data alone its JSON as text: evaluators and members after it read the text."""
+    artifact = output.artifact
+    if artifact.data is None or artifact.text.strip():
+        return output
+    written = artifact_of(artifact.data, fallback=shown)
+    return replace(output, artifact=replace(artifact, text=written.text, media_type=written.media_type))
+
+
 async def review_artifact(
     evaluator: Any,
     context: EvaluationContext,
@@ -706,6 +718,8 @@ async def review_artifact(
             task_run.wait = within = ScopeStopper(scope)
             verdict = await supervisor.run(evaluator.evaluate(context), name, within)
             late = anyio.current_time() > scope.deadline  # it could not be cancelled while it blocked the event loop
+        if isinstance(verdict, EvaluationVerdict):
+            verdict = plain_verdict(verdict)
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except BaseException as raised:
@@ -717,7 +731,7 @@ async def review_artifact(
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
     if scope.cancel_called or late:  # a verdict is late even if one was returned
         return EvaluationVerdict.review_exceeded(
-            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
+            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {in_seconds(timeout or 0)}"
         )
     if not isinstance(verdict, EvaluationVerdict):
         problem = f"{name} returned {shown(verdict)} instead of an EvaluationVerdict"

@@ -13,7 +13,7 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.frozen import EMPTY, FrozenDict, maker
-from kairo_team.artifacts import Artifact
+from kairo_team.artifacts import Artifact, is_blank
 from kairo_team.budget import HaltReason
 from kairo_team.engine.plan.growth import ends_of, join, made_by_loop
 from kairo_team.engine.records.plan_records import NO_STEPS, EarlyEnd, NewPlanRecords, without_secrets
@@ -23,7 +23,7 @@ from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, JournalError, PlanRefused, TeamAborted, innermost
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
-from kairo_team.plugin_calls import judged_failure_of, without_failures, words_of
+from kairo_team.plugin_calls import judged_failure_of, sentence_of, without_failures
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.team import RiskProfile, TeamConfig
@@ -132,7 +132,7 @@ class RunEnd:
         if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
             error = HaltError(halt, error.usage, error.origin, path=error.path)
         if error is not None:
-            return words_of(error)
+            return sentence_of(error)
         return f"the team was halted: {halt.value}" if halt is not None else None
 
     def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], status: TeamStatus) -> str:
@@ -235,10 +235,13 @@ def join_output(
 
 
 def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
-    """Return the partial output: accepted tasks without an accepted dependent, and all that were not accepted."""
+    """Return the partial output: accepted tasks without an accepted dependent, and all that were not accepted.
+
+    What is blank, such as the answer that a provider's filter has cut off, is no work.
+    """
     both = zip(task_runs, outcomes, strict=True)
     there = (one for run, one in both if run.entry.parts is None and not (run.entry.accepted and _led_on(run.entry)))
-    return join((one.task_id, one.artifact) for one in there)
+    return join((one.task_id, one.artifact) for one in there if one.artifact and not is_blank(one.artifact))
 
 
 def _led_on(entry: Entry) -> bool:
