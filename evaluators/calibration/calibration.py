@@ -283,15 +283,18 @@ async def _review(
     heard: list[_Heard] = []
     cascade = CascadeEvaluationStrategy([_Recorded(stage, heard) for stage in stages])
     last = await cascade.evaluate(asked_about(one, context))
-    decided: list[tuple[EvaluationVerdict, tuple[Side, float]]] = [
-        (verdict, (side, sure)) for verdict, side, sure in heard if side is not None and sure is not None
-    ]
+    decided: list[EvaluationVerdict] = []
+    decisions: list[tuple[Side, float]] = []
+    for verdict, side, sure in heard:
+        if side is not None and sure is not None:
+            decided.append(verdict)
+            decisions.append((side, sure))
     # The first decision counts; without any, the levels of the last stage.
-    first = decided[0][0] if decided else None
+    first = decided[0] if decided else None
     told = first or (heard[-1][0] if heard else last)
     return Reviewed(
         one.passed,
-        tuple(decision for _, decision in decided),
+        tuple(decisions),
         one.attempt,
         len(one.artifact),
         cause=None if first is not None or last.cause is None else last.cause.value,
