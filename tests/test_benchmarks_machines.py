@@ -1,4 +1,4 @@
-"""Counts of docs/machines-measured.md on other libraries are pure functions, and our program loses no call."""
+"""What docs/machines-measured.md says of other libraries: its counts are pure, and our own program loses no call."""
 
 from __future__ import annotations
 
