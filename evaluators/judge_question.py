@@ -301,7 +301,7 @@ def _words(lots: random.Random, *, reworded: bool) -> Words:
 
 
 def _drawn_from(seed: str, texts: str) -> tuple[str, random.Random, Mark]:
-    """Return a question's token, what else is drawn from, and a function that draws a new mark each time.
+    """Return a question's token, the generator of its other draws, and a function that draws a new mark each time.
 
     A mark is two consonants and digits that occur nowhere in the texts.
     """

@@ -117,7 +117,7 @@ def find_run(journal: Book, text: str) -> RecordedRun:
     """Return the run with an id, or the only one whose id begins with it; a `Refusal` names similar ids."""
     try:
         return journal.show(text)
-    except (RunNotFound, UnicodeEncodeError):  # a word of another encoding is no id
+    except (RunNotFound, UnicodeEncodeError):  # a word of another encoding is not an id
         runs = {run.run_id: run for run in journal.runs()}
     matching = [name for name in runs if name.startswith(text)] if len(text) >= _LEAST_PREFIX else []
     if len(matching) == 1:

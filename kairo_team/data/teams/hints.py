@@ -146,7 +146,7 @@ class Named(Shape):
         else:
             return self.refuse(value, place, reading)
         found, kind = self._find(name, place, reading), plugins.KINDS[self.kind]
-        # Of your own code that is named alone, a class is called without arguments, and an object is taken as it is.
+        # Own code may be named alone: a class is then called without arguments, and an object is taken as it is.
         is_made = isinstance(found, type) if is_import(value) else kind.is_made
         if is_made and not isinstance(found, Missing):
             place = place if given is None else (*place, name)
