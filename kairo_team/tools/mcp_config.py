@@ -134,12 +134,20 @@ class _Reading(NamedTuple):
         folder = None if cwd is None else self.folder / Path(cwd).expanduser()
         # A `Path` says that the spaces are part of the name.
         program = Path(command) if " " in command else command
-        return lambda **options: McpServer.stdio(name, program, *args, env=env, cwd=folder, **options)
+
+        def make(**options: Any) -> McpServer:
+            return McpServer.stdio(name, program, *args, env=env, cwd=folder, **options)
+
+        return make
 
     def _http(self, name: str, value: Mapping[str, Any], place: Place) -> Make:
         url = self._text(value["url"], (*place, "url"))
         headers = self._texts(value.get("headers", {}), (*place, "headers"))
-        return lambda **options: McpServer.http(name, url, headers=headers, **options)
+
+        def make(**options: Any) -> McpServer:
+            return McpServer.http(name, url, headers=headers, **options)
+
+        return make
 
     def _texts(self, value: Any, place: Place) -> dict[str, str]:
         if not self._is_mapping(value, place, "it"):
