@@ -19,7 +19,7 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team._util.frozen import freeze, thaw
-from kairo_team._util.narrowing import is_list
+from kairo_team._util.narrowing import is_list, is_mapping
 from kairo_team._util.reply_json import json_in, read_json
 from kairo_team.agents.foreign_files import part_bound
 from kairo_team.budget import Usage
@@ -80,7 +80,7 @@ class NativeCall:
     def media(self, model: str) -> int:
         """Return the tokens that pictures and files may take in addition to the text."""
         parts = (part for item in self.items for part in _parts(item))
-        return sum(part_bound(part, model) for part in parts if isinstance(part, Mapping) and not _is_text(part))
+        return sum(part_bound(part, model) for part in parts if is_mapping(part) and not _is_text(part))
 
     def view(self) -> ModelRequest:
         """Return the call as a plain request: all its text, the schemas of tools and reply, and its settings."""

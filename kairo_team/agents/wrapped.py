@@ -110,7 +110,7 @@ class GovernedCalls:
         self.turns = 0
         """Answered model calls, nested runs included."""
         self.usage = Usage()
-        self.tool_calls = 0
+        self.tool_calls: int = 0
         """Tool calls that were executed, whatever their outcome."""
         self.ending = Ending()
 
@@ -170,9 +170,12 @@ async def made(function: Make, assignment: Assignment, context: MemberContext) -
 
 async def shared_or_made(given: Any, assignment: Assignment, context: MemberContext) -> Any:
     """Return a value unchanged, or the value that a function of assignment and context returns for this run."""
+    return await made(given, assignment, context) if _is_function(given) else given
+
+
+def _is_function(given: object) -> bool:
     # Not `callable`: a value that tools receive may be an object that can be called.
-    is_function = inspect.isroutine(given) or isinstance(given, partial)
-    return await made(given, assignment, context) if is_function else given
+    return inspect.isroutine(given) or isinstance(given, partial)
 
 
 def end_of(last: ModelResponse | None) -> tuple[AgentStatus, str | None]:
