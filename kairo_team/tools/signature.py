@@ -168,7 +168,8 @@ def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> t
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} has no signature to make a schema of: write a function around it") from error
-    fixed, partly = set[str](), function  # no model may see or change arguments that a partial fixes
+    fixed = set[str]()  # no model may see or change arguments that a partial fixes
+    partly: Any = function
     while isinstance(partly, functools.partial):
         fixed.update(partly.keywords)
         partly = partly.func
