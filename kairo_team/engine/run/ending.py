@@ -238,7 +238,7 @@ def join_output(
 def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
     """Return the partial output: accepted tasks without an accepted dependent, and all that were not accepted.
 
-    What is blank, such as the answer that a provider's filter has cut off, is no work.
+    A blank artifact, such as an answer that a provider's filter has cut off, is left out.
     """
     both = zip(task_runs, outcomes, strict=True)
     there = (one for run, one in both if run.entry.parts is None and not (run.entry.accepted and _led_on(run.entry)))
