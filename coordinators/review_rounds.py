@@ -243,7 +243,7 @@ class ReviewRounds:
                 await run.pause(task, policy.delay(retry, f"{run.request.run_id}:{task.id}:{attempt.number}"))
             before, attempt = attempt, await again()
             if attempt.halt is not None and attempt.error is not None and before.halt is None:
-                # The failures may have used up the budget, and then their cause must be mended.
+                # The failures may have used up the budget, so the error has their reason too.
                 attempt = attempt._replace(error=f"{attempt.error}; the attempt before failed: {before.error}")
         return attempt
 

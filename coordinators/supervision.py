@@ -188,8 +188,9 @@ class Turn:
                 if task.id == proposed.id and task == proposed.as_task():
                     return task
         if len(assigned.tasks) + len(created) >= most:
-            all_made = "the 1 task that is allowed is" if most == 1 else f"all {most} tasks are"
-            raise PlanRefused([f"{all_made} created (SupervisorCoordinator.max_tasks): work with what there is"])
+            limit = "created (SupervisorCoordinator.max_tasks): work with"
+            all_made = f"all {most} tasks are {limit} these" if most > 1 else f"the 1 task allowed is {limit} it"
+            raise PlanRefused([all_made])
         problems = self._problems(proposed)
         graph = self._run.graph
         assert graph is not None, "a turn is a task of the plan"

@@ -44,7 +44,7 @@ def lazy_names(
             return _moved(package, gone[name], name)
         if name not in home and name not in makers:
             hint = "" if name.startswith("_") else _where_else(package, name, names(), beside)
-            # No public function names the reader of a module's attribute.
+            # Python has no public way to ask which code reads a module's attribute.
             caller = sys._getframe(1).f_code  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             # Python replaces an `AttributeError` by a bare "cannot import name", and looks for a module before that.
             if hint and caller.co_name == "_handle_fromlist" and find_spec(f"{package}.{name}") is None:

@@ -426,7 +426,7 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
         counted = await count(request)
     except BaseException as raised:  # noqa: BLE001 - all of it is raised
         raise failure_of(raised) or raised  # noqa: B904 - it has its cause already
-    # The number is held before the call: a wrong one must not let a call through.
+    # The count is held before the call: a wrong count must not let a call through.
     if not isinstance(counted, int) or counted < 0:
         wrong = f"count_tokens must return a whole number >= 0, not {shown(counted, 100)}"
         raise TypeError(f"model {model.name!r}: {wrong}")

@@ -121,7 +121,7 @@ def _trio_clock() -> Any:
         if clock.autojump_threshold:
             if waited:
                 clock.jump(min(waited, max(0.0, now.seconds_to_next_deadline)))
-        # A thread may have posted its result after trio looked, and then have ended: its task is not idle.
+        # A thread may have posted its result after trio looked, and then have left: the loop is not idle then.
         elif not now.run_sync_soon_queue_size:
             jump_to_next_timer()
 

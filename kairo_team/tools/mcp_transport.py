@@ -50,7 +50,7 @@ class Notes:
     status: int | None = None
     """The last HTTP status that was an error."""
     unread: str = ""
-    """Why the last unreadable message could not be read; it may have been an answer."""
+    """The fault of the last message that could not be read; the message may have been an answer."""
 
     def note_unread(self, error: Exception) -> None:
         """Note what the SDK could not read: it hands the error on in the message's place, and nothing answers it."""
@@ -58,7 +58,7 @@ class Notes:
             self.unread = f"{type(error).__name__}: {error}"[:MAX_LINE]
             return
         first: Any = error.errors(include_url=False)[0]
-        # For valid JSON, the error says what the first kind of message lacks, though another kind may have been meant.
+        # For valid JSON the error describes one kind of message, and the server may have meant another kind.
         why = f"{first['msg']}: " if first["type"] == "json_invalid" else ""
         self.unread = f"{why}{first['input']!r:.200}"
 

@@ -176,7 +176,7 @@ SOURCES = {"smith": "In 2019 the tide rose 1,250.5 m. It was the highest in 30 y
         ("Both [smith, log-2] and [smith; log-2].", ""),
         ("The tide rose [jones].", "no source is called 'jones'; there are 'smith', 'log-2'"),
         ("One is made up [smith, jones].", "no source is called 'jones'"),
-        ("The tide rose.", "the text cites 0 sources, at least 1 are needed"),
+        ("The tide rose.", "the text cites 0 sources, at least 1 is needed"),
         ("See [the web](https://example.org) and [smith].", ""),
         ("A remark [see below, please] and [smith].", ""),
         ("[web]: https://example.org\n[smith] says so. [[log-2]]", ""),
