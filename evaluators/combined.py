@@ -14,7 +14,7 @@ from kairo_team.engine.records.digests import criteria_digest
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.plugin_calls import failure_of, log_error, problem_of
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome, plain_verdict
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
@@ -226,8 +226,6 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
     name = type(strategy).__name__
     try:
         verdict: Any = await strategy.evaluate(context)
-        if isinstance(verdict, EvaluationVerdict):
-            return plain_verdict(verdict)
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except BaseException as raised:
@@ -236,4 +234,6 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
             raise
         log_error(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
+    if isinstance(verdict, EvaluationVerdict):
+        return verdict
     return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name} returned {verdict!r:.100}")

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, TypeVar, overload
 from kairo_team._util.frozen import checked, freeze, freeze_json, known_arguments, plain_text
 from kairo_team._util.guesses import answers_guesses
 from kairo_team._util.late_pydantic import adapter, omit_empty, to_json, to_jsonable_python
-from kairo_team._util.masking import is_seen
 from kairo_team.errors import BadOutput
 from kairo_team.files import File, as_files
 from kairo_team.messages import ModelResponse
@@ -93,6 +92,8 @@ class Artifact:
 
 def is_blank(artifact: Artifact) -> bool:
     """Return whether an artifact holds nothing: no data, no file, and no visible character in its text."""
+    from kairo_team._util.masking import is_seen  # late: most programs that import this module ask about no text
+
     return artifact.data is None and not artifact.files and not any(map(is_seen, artifact.text))
 
 

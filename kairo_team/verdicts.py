@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -245,11 +245,6 @@ class EvaluationVerdict:
         ]
         reason = f"{_BY_A_PERSON}: {feedback}" if feedback else _BY_A_PERSON
         return replace(self, outcome=VerdictOutcome.PASS, cause=None, feedback=reason, criteria=met)
-
-
-def plain_verdict(given: EvaluationVerdict) -> EvaluationVerdict:
-    """Return a verdict as a plain one; raises for fields that were changed around the checks, or cannot be read."""
-    return EvaluationVerdict(**{one.name: getattr(given, one.name) for one in fields(EvaluationVerdict)})
 
 
 def _blocks(finding: Finding) -> bool:

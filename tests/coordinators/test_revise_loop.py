@@ -382,30 +382,3 @@ async def test_an_evaluator_that_raises_before_work_is_named_in_the_refusal(attr
 async def test_a_sentence_about_one_review_says_review() -> None:
     outcome = await run(names("moon"), ScriptedAgent(["The sea."]), max_feedback_rounds=0)
     assert "no attempt passed in 1 review;" in str(outcome.error)
-
-
-class Forged:
-    """Returns a verdict that went around the checks, as one of a subclass may."""
-
-    def __init__(self, field: str, value: Any) -> None:
-        self._changed = field, value
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        verdict = kt.EvaluationVerdict.passed()
-        object.__setattr__(verdict, *self._changed)
-        return verdict
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("outcome", "great"), ("score", float("nan")), ("usage", None), ("findings", [1]), ("cause", kt.Cause.UNDECIDED)],
-)
-@pytest.mark.parametrize("inside", [lambda one: one, all_of], ids=["alone", "inside another"])
-async def test_a_verdict_that_cannot_be_is_a_failure_of_its_evaluator(
-    field: str, value: Any, inside: Callable[[Any], Any]
-) -> None:
-    outcome = await run(inside(Forged(field, value)), ScriptedAgent(["one"]))
-    assert outcome.status is kt.TaskStatus.FAILED
-    assert outcome.verdict is not None
-    assert (outcome.verdict.outcome, outcome.verdict.cause) == (EXCEEDED, kt.Cause.EVALUATOR_ERROR)
-    assert outcome.verdict.feedback.startswith("Forged: ")

@@ -49,7 +49,7 @@ from kairo_team.results import AgentOutput, AgentStatus, Attempt, RepeatWrites, 
 from kairo_team.tasks import Assignment, Task
 from kairo_team.team import Member, Role, output_type_of
 from kairo_team.tools.made_calls import MadeCall
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome, plain_verdict
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.engine.live.event_bus import Around
@@ -718,8 +718,6 @@ async def review_artifact(
             task_run.wait = within = ScopeStopper(scope)
             verdict = await supervisor.run(evaluator.evaluate(context), name, within)
             late = anyio.current_time() > scope.deadline  # it could not be cancelled while it blocked the event loop
-        if isinstance(verdict, EvaluationVerdict):
-            verdict = plain_verdict(verdict)
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except BaseException as raised:
