@@ -79,17 +79,17 @@ class FailurePolicy:
         return full * (0.5 + 0.5 * chance)
 
 
-def _several(errors: Errors) -> tuple[type[BaseException], ...]:
+def _as_tuple(errors: Errors) -> tuple[type[BaseException], ...]:
     return errors if isinstance(errors, tuple) else (errors,)
 
 
 def _names(errors: Errors) -> frozenset[str]:
     """Return the names of exceptions as in `Attempt.kinds`."""
-    return frozenset(kinds_of(one)[0] for one in _several(errors))  # names, because a record has no classes
+    return frozenset(kinds_of(one)[0] for one in _as_tuple(errors))  # names, because a record has no classes
 
 
 def _check_errors(name: str, errors: Any) -> None:
-    unfit = [one for one in _several(errors) if not (isinstance(one, type) and issubclass(one, BaseException))]
+    unfit = [one for one in _as_tuple(errors) if not (isinstance(one, type) and issubclass(one, BaseException))]
     if unfit:
         raise ValueError(
             f"FailurePolicy.{name} must be an exception class or a tuple of them, such as (ConnectionError, "

@@ -196,15 +196,15 @@ class _Talk:
 
     async def hold(self) -> None:
         """Take turns until the talk ends, then have the answer written."""
-        await self._turns.plan(self._first)
+        await self._turns.plan(self._first_turn)
         if self._of.moderates is not None:  # recorded by now; a replay makes no first turn
             self._take(await self._run.step(_FIRST, lambda: Choice(None)), "first")
         task = await self._turns.begin()
-        while (choice := await self._after(task)) is not None and choice.speaker is not None:
-            task = await self._turns.take(choice.speaker, self._goal, self._inputs(_SPEAK), **self._needs(task))
+        while (choice := await self._after_turn(task)) is not None and choice.speaker is not None:
+            task = await self._turns.take(choice.speaker, self._goal, self._inputs(_SPEAK), **self._needs_of_next(task))
         closing = self._of.closing
         if choice is not None and closing is not None and self._last is not None:  # an answer needs a turn
-            await self._turns.take(closing, self._goal, self._inputs(_CLOSE), id=CLOSING, **self._needs(task))
+            await self._turns.take(closing, self._goal, self._inputs(_CLOSE), id=CLOSING, **self._needs_of_next(task))
         await checkpoint()  # a run that was killed meanwhile ends here
         if self._cut_short:
             who = "`until`" if self._of.moderates is None else "the moderator"
@@ -251,13 +251,13 @@ class _Talk:
             tell = self._run.degrade if choice.speaker is None else self._run.warn
             tell(f"the moderator did not say who speaks {when}: {choice.problem}; {then}")
 
-    async def _first(self) -> Task:
+    async def _first_turn(self) -> Task:
         """Make the first turn, while the run is planned."""
         choice = await self._choose(None, (), self._order)
         assert choice.speaker is not None, "somebody speaks first"
         return Task(turn_id(1), self._goal, member=choice.speaker, inputs=self._inputs(_SPEAK))
 
-    async def _after(self, task: Task) -> Choice | None:
+    async def _after_turn(self, task: Task) -> Choice | None:
         """Add a turn that has ended, and return what follows; None if it waits for a person."""
         ended, rounds = self._run.outcome(task), self._turns.rounds.get(task.id)
         if ended is None:
@@ -283,7 +283,7 @@ class _Talk:
             inputs[_LAST] = last.member
         return inputs
 
-    def _needs(self, task: Task) -> dict[str, Any]:
+    def _needs_of_next(self, task: Task) -> dict[str, Any]:
         """Return what the next turn depends on: the last accepted turn, and the turn before."""
         if self._last is None:
             return {"depends_on": [task.id], "needs": 0}

@@ -185,7 +185,7 @@ class _Conversation:
             if end is not None:
                 self._run.degrade(end)
                 return
-            task = await self._next(attempt, said)
+            task = await self._next_turn(attempt, said)
 
     def _passed_on(self, task: Task) -> Attempt | None:
         """Return the attempt that handed over; None for an answer, and for a turn that was not accepted."""
@@ -194,7 +194,7 @@ class _Conversation:
         accepted = ended is not None and ended.status is TaskStatus.COMPLETED
         return rounds.passed_on if rounds is not None and accepted else None
 
-    async def _next(self, attempt: Attempt, said: HandOver) -> Task:
+    async def _next_turn(self, attempt: Attempt, said: HandOver) -> Task:
         # Further hand-overs of the reply that ended the attempt, if its conversation is kept.
         transcript = () if attempt.output is None else attempt.output.transcript
         reply = next((message for message in reversed(transcript) if message.role == "assistant"), None)
@@ -221,7 +221,7 @@ class _Conversation:
         """Return why the run ends with this hand-over; None if it continues."""
         text = "" if attempt.artifact is None else attempt.artifact.text
         # Text and message: a member that repeats both is in a circle; new words may be progress.
-        handed = (attempt.member, said.to, _plain(text), _plain(said.message))
+        handed = (attempt.member, said.to, _folded(text), _folded(said.message))
         if handed in self._handed:
             return f"{attempt.member!r} handed over to {said.to!r} in the same words as before: nothing new came of it"
         self._handed.add(handed)
@@ -331,7 +331,7 @@ def _handed_as_data(attempt: Attempt) -> Any:
     return cast("Mapping[str, Any]", data).get(HAND_OVER) if isinstance(data, Mapping) else None
 
 
-def _plain(text: str) -> str:
+def _folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 

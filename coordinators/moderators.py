@@ -249,7 +249,7 @@ def _named(text: str) -> str | None:
         named = read_reply(text, _next_in)
     except (ValueError, RecursionError):
         raise ValueError(f'the answer must be {{"next": NAME}}, not {text!r:.200}') from None
-    return None if _plain(named) == END else named
+    return None if _bare_name(named) == END else named
 
 
 def _next_in(text: str) -> str:
@@ -264,9 +264,9 @@ def _speaker(named: Any, names: Sequence[str]) -> Any:
     """Return the member's name that is meant, whatever its case and marks around it; else the value itself."""
     if not isinstance(named, str) or named in names:
         return named
-    meant = [name for name in names if _plain(name) == _plain(named)]
+    meant = [name for name in names if _bare_name(name) == _bare_name(named)]
     return meant[0] if len(meant) == 1 else named  # two that match would be a guess
 
 
-def _plain(name: str) -> str:
+def _bare_name(name: str) -> str:
     return name.strip().strip("*_`\"'").strip().casefold()

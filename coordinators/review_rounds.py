@@ -150,7 +150,7 @@ class ReviewRounds:
 
         An artifact that was reviewed before keeps its verdict.
         """
-        self.verdict = await self._review(self._made())
+        self.verdict = await self._review(self._last_attempt())
         return self.verdict
 
     async def settle(self) -> None:
@@ -158,7 +158,7 @@ class ReviewRounds:
 
         A REVISE that no attempt followed counts as a review that is used up.
         """
-        attempt = self._made()
+        attempt = self._last_attempt()
         if attempt.error is not None:
             best, verdict = self.best() if self.reviewed else (attempt, None)
             await self._fail(attempt.error, best, verdict)
@@ -196,7 +196,7 @@ class ReviewRounds:
             repeat_writes=self._policy.repeat_writes,
         )
 
-    def _made(self) -> Attempt:
+    def _last_attempt(self) -> Attempt:
         if self.last is None:
             raise Misuse(f"task {self.task.id!r} has no attempt yet: call `attempt` first")
         return self.last
@@ -250,7 +250,7 @@ class ReviewRounds:
     # ------------------------------------------------------------------ reviews
 
     async def _review(self, attempt: Attempt) -> EvaluationVerdict:
-        verdict = self._standing(attempt)
+        verdict = self._earlier_verdict(attempt)
         if verdict is None:
             prior = [verdict for _, verdict in self.reviewed]
             verdict = await self.run.review(self.task, attempt, self._evaluator, prior=prior)
@@ -266,7 +266,7 @@ class ReviewRounds:
             return self._used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same problems")
         return verdict
 
-    def _standing(self, attempt: Attempt) -> EvaluationVerdict | None:
+    def _earlier_verdict(self, attempt: Attempt) -> EvaluationVerdict | None:
         """Return the verdict of an artifact that was reviewed before, which is never judged again; None for a new one.
 
         An artifact equal to the last keeps its verdict; one equal to an earlier one is a cycle, which ends the review.

@@ -209,7 +209,7 @@ class _Supervision:
         # The number of the turn that comes next; the last is answered, never made.
         for number in range(2, len(self._turns.ids) + 2):
             async for task in run.ready(graph):
-                run.go(self._do, task)
+                run.go(self._do_rounds, task)
             ended = run.outcome(turn)
             created = self._taken[turn.id].tasks_of_turn() if turn.id in self._taken else []
             if ended is None or any(run.outcome(task) is None for task in created):  # it waits for a person
@@ -223,7 +223,7 @@ class _Supervision:
             graph = await run.add(partial(list[Task], [turn]))
         raise AssertionError("the last turn creates nothing")
 
-    def _do(self, task: Task) -> Awaitable[None]:
+    def _do_rounds(self, task: Task) -> Awaitable[None]:
         about = (self._run, task, self._reviewers.of(task), self._policy)
         if task.id not in self._assigned.turns:
             return ReviewRounds(*about).finish()

@@ -161,8 +161,8 @@ class Turns(Generic[T]):
 
     async def _work_off(self, graph: TaskGraph) -> None:
         async for ready in self._run.ready(graph):
-            self._run.go(self._do, ready)
+            self._run.go(self._do_rounds, ready)
 
-    def _do(self, task: Task) -> Awaitable[None]:
+    def _do_rounds(self, task: Task) -> Awaitable[None]:
         self.rounds[task.id] = rounds = self._make(task)
         return rounds.finish()

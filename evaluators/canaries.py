@@ -120,7 +120,7 @@ def draw_canaries(count: int, task: str, shown: str, own: Canaries, lots: Random
     One of them is the user's `own`, where one is false; `task` gives the subject of the others.
     """
     mine = [text for text, pattern in own.items() if pattern.search(shown) is None]
-    signs = [text for text, pattern in _signs() if pattern.search(shown) is None]
+    signs = [text for text, pattern in _compiled_signs() if pattern.search(shown) is None]
     frames = lots.sample([*signs, *_BY_NUMBER], count)
     texts = _filled(frames, task, shown, lots)
     return [lots.choice(mine), *texts[1:]] if mine else texts
@@ -164,7 +164,7 @@ def _number(shown: str, lots: Random) -> str:
 
 
 @cache
-def _signs() -> tuple[tuple[str, re.Pattern[str]], ...]:
+def _compiled_signs() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((text, re.compile(pattern, re.IGNORECASE)) for text, pattern in _BY_SIGN.items())
 
 

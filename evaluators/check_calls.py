@@ -92,7 +92,7 @@ def as_answer(criterion: Criterion, returned: Any) -> Answer:
     if isinstance(returned, Answer):
         return returned
     wanted = "True, False, a sentence, a Finding or an Answer"
-    return Answer(None, f"the check returned {_shown(returned)} instead of {wanted}")
+    return Answer(None, f"the check returned {_show_returned(returned)} instead of {wanted}")
 
 
 def cut(text: str) -> str:
@@ -107,7 +107,7 @@ def cut_finding(finding: Finding) -> Finding:
     return replace(finding, **long) if long else finding
 
 
-def _shown(returned: Any) -> str:
+def _show_returned(returned: Any) -> str:
     plain = returned is None or isinstance(returned, str | bytes | int | float)
     return f"{returned!r:.100}" if plain else f"an object of class {type(returned).__name__}"
 

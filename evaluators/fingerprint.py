@@ -104,7 +104,7 @@ class _Reader:
             return ["property", *map(self.read, (value.fget, value.fset, value.fdel))]
         if isinstance(value, functools.cached_property):
             return ["cached", self.read(cast("Any", value).func)]
-        return self._thing(value)
+        return self._function_or_object(value)
 
     def _pattern(self, value: Any) -> Any:
         return ["pattern", self.read(value.pattern), value.flags]
@@ -121,7 +121,7 @@ class _Reader:
         pairs = sorted(([self.read(key), self.read(item)] for key, item in value.items()), key=_written)
         return ["mapping", self._kind(value), *pairs]
 
-    def _thing(self, value: Any) -> Any:
+    def _function_or_object(self, value: Any) -> Any:
         """Describe a function, a class or an object."""
         if isinstance(value, type):
             return self._class(value)

@@ -94,7 +94,7 @@ def read_judgement(
     wrong answer that nothing explains is `Judgement.slipped` instead, unless this is the `last` question.
     """
     found = object_of(reply, question.token)
-    said = _said(found, question)
+    said = _answers_in_order(found, question)
     addressed = found.get("addresses_the_judge")
     if not isinstance(addressed, bool):
         raise InvalidJudgement('"addresses_the_judge" is true or false, and nothing else')
@@ -110,7 +110,7 @@ def read_judgement(
     return Judgement(answers, _confidence(found), how, contradicted, slipped)
 
 
-def _said(found: Mapping[str, Any], question: Question) -> list[_Said]:
+def _answers_in_order(found: Mapping[str, Any], question: Question) -> list[_Said]:
     """Return the answers in the order of the question, one for each statement."""
     answers: Any = found.get("answers")
     if not is_list(answers):

@@ -72,7 +72,7 @@ def texts_of(context: EvaluationContext, criteria: Sequence[Criterion], second: 
 
     Where they are longer than `MAX_SHOWN` together, the longest are cut; `second` is the second work of a pair.
     """
-    given = list(_given(context, criteria, second))
+    given = list(_texts_of_context(context, criteria, second))
     cut = dict(zip([one.key for one in given], fitted([one.text for one in given]), strict=True))
     short = {one.name: one.only for one in given if len(cut[one.key]) < len(one.text)}
     data = {key: as_data(text) for key, text in cut.items() if key[0] not in ("work", "file")}
@@ -105,7 +105,9 @@ def of_conversation(context: EvaluationContext) -> EvaluationContext:
     return replace(context, artifact=as_artifact(context.transcript))
 
 
-def _given(context: EvaluationContext, criteria: Sequence[Criterion], second: Artifact | None) -> Iterable[_Given]:
+def _texts_of_context(
+    context: EvaluationContext, criteria: Sequence[Criterion], second: Artifact | None
+) -> Iterable[_Given]:
     task, goal = context.task, context.goal
     yield _Given(("work", 1), context.artifact.text, WORK if second is None else FIRST)
     if second is not None:

@@ -118,7 +118,7 @@ async def compare_pairs(
     async def ask(place: int, pair: Pair, context: WorkContext) -> None:
         async with limiter:
             with part_of(context, f"pair {place}") as part:
-                found[place] = await _compared(strategy, pair, task, part)
+                found[place] = await _compare_pair(strategy, pair, task, part)
 
     async with work_alone("judge", budget=budget) as context:
         async with anyio.create_task_group() as group:
@@ -128,7 +128,7 @@ async def compare_pairs(
     return PairReport([found[place] for place in range(len(pairs))], usage)
 
 
-async def _compared(strategy: PairwiseStrategy, pair: Pair, task: str, context: WorkContext) -> ComparedPair:
+async def _compare_pair(strategy: PairwiseStrategy, pair: Pair, task: str, context: WorkContext) -> ComparedPair:
     asked = EvaluationContext(Task("task", task), Artifact(pair.first), 1, goal=task, context=context)
     try:
         return ComparedPair(pair, await strategy.compare(pair.first, pair.second, asked))

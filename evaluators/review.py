@@ -241,9 +241,9 @@ class Review:
         decision = self.decision
         if decision is Decision.OPEN:
             left = [self._asked_about[place] for place in self._relevant()]
-            why = "; ".join(f"{criterion.id}: {self._why(criterion)}" for criterion in left)
+            why = "; ".join(f"{criterion.id}: {self._why_unknown(criterion)}" for criterion in left)
             why = f"not decided: {why}" if left else "no criterion that decides applies to it"
-            return self._escalate(self._causes(left), why)
+            return self._escalate(self._causes_of_unknown(left), why)
         results, score = self._results(), score_range.score(self._standing, self.threshold)
         if decision is Decision.PASS:
             # Nothing is checked again, because its parts are made here.
@@ -262,7 +262,7 @@ class Review:
         """Return ESCALATE(undecided) with all findings and results."""
         return self._escalate([Cause.UNDECIDED], why)
 
-    def _causes(self, left: Sequence[Criterion]) -> list[Cause]:
+    def _causes_of_unknown(self, left: Sequence[Criterion]) -> list[Cause]:
         """Return why criteria are not decided, the gravest cause first."""
         found = {self._cause(criterion) for criterion in left} or {Cause.UNDECIDED}
         if Cause.HUMAN_REQUIRED in found:
@@ -329,13 +329,13 @@ class Review:
                 short = score_range.below(self._standing.upper, self._standing, self.threshold)
                 lost = _lost(item, ruling)
                 places = (ruling.finding, *ruling.others)
-                wrong += [(self._told(criterion, ruling, one, short=short), lost) for one in places]
+                wrong += [(self._finding_of_round(criterion, ruling, one, short=short), lost) for one in places]
             elif ruling.level is not None and criterion.id in self.history.wanting:
                 closed.append(Finding(criterion.id, criterion.id, "info", expected=criterion.text, status="closed"))
         wrong.sort(key=lambda pair: (pair[0].severity != "blocking", -pair[1]))
         return [finding for finding, _ in wrong] + closed
 
-    def _told(self, criterion: Criterion, ruling: Ruling, finding: Finding, *, short: bool) -> Finding:
+    def _finding_of_round(self, criterion: Criterion, ruling: Ruling, finding: Finding, *, short: bool) -> Finding:
         """Return a finding with its severity and status in this round; it blocks where the outcome depends on it."""
         decides = criterion.kind == "gate" or (criterion.kind != "info" and short)
         blocks = decides and ruling.level is not None
@@ -349,7 +349,7 @@ class Review:
         ruling = self.rulings.get(criterion.id)
         if ruling is None or ruling.level is None:
             level = UNKNOWN if ruling is None or ruling.applies else NOT_APPLICABLE
-            why = self._why(criterion)
+            why = self._why_unknown(criterion)
             return CriterionResult(criterion.id, level, None, why, text=criterion.text, by=criterion.by)
         passed = ruling.level == item.top
         reason = ruling.reason if ruling.finding is None else ruling.finding.observed
@@ -358,7 +358,7 @@ class Review:
         make = CriterionResult if reason or ruling.quote else _plain_result
         return make(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)
 
-    def _why(self, criterion: Criterion) -> str:
+    def _why_unknown(self, criterion: Criterion) -> str:
         """Return why a criterion is unknown."""
         ruling = self.rulings.get(criterion.id)
         if ruling is not None:

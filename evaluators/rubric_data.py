@@ -173,7 +173,7 @@ def _long_or_short(arguments: Any, one: Any, first: Any) -> Any:
     return Annotated[Union[tuple(branches)], Discriminator(which)]  # noqa: UP007 - made of a list
 
 
-def _which(value: Any) -> str | None:
+def _branch_of(value: Any) -> str | None:
     """Return the branch of `CheckData` for a value; None where no check has that name."""
     if isinstance(value, str | NamedCheck):
         return "made" if isinstance(value, NamedCheck) else "bare" if value in BARE else None
@@ -190,7 +190,7 @@ else:  # made of what there is: no type checker follows
     _ONE = {"type": "object", "propertyNames": _OTHER, "minProperties": 1, "maxProperties": 1}
     _PLUGIN = {"anyOf": [{"type": "string", **_OTHER}, _ONE], "description": "A check of a package, or module:name."}
     _Made = Annotated[InstanceOf[NamedCheck], WithJsonSchema(_PLUGIN), Tag("made")]
-    CheckData = Annotated[Union[(_Bare, _Made, *map(_model_of, TAKES))], Discriminator(_which)]
+    CheckData = Annotated[Union[(_Bare, _Made, *map(_model_of, TAKES))], Discriminator(_branch_of)]
 """A check in the data of a rubric: `not_blank`, `{max_words: 12}`, `{regex: {pattern: x, says: y}}`."""
 
 
@@ -228,7 +228,7 @@ class ExampleData(Closed):
     reason: str = ""
 
 
-def _if(condition: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+def _if_then(condition: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     return {"if": {"properties": condition, "required": [*condition]}, "then": then}
 
 
@@ -238,8 +238,10 @@ _RULES: Final[list[Any]] = [
         "then": {"properties": {"by": {"const": "check"}}},
         "else": {"required": ["by"], "properties": {"by": {"enum": ["judge", "human"]}}},
     },
-    _if({"evidence": {"enum": ["quote", "sources"]}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
-    _if(
+    _if_then(
+        {"evidence": {"enum": ["quote", "sources"]}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}
+    ),
+    _if_then(
         {"evidence": {"const": "sources"}},
         {
             "properties": {
@@ -249,8 +251,8 @@ _RULES: Final[list[Any]] = [
             }
         },
     ),
-    _if({"examples": {"minItems": 1}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
-    _if({"reference": {"const": True}}, {"properties": {"by": {"not": {"const": "human"}}}}),
+    _if_then({"examples": {"minItems": 1}}, {"properties": {"by": {"const": "judge"}}, "required": ["by"]}),
+    _if_then({"reference": {"const": True}}, {"properties": {"by": {"not": {"const": "human"}}}}),
 ]
 """Rules between the fields of a criterion."""
 
@@ -328,7 +330,7 @@ def rubric_of(kind: Callable[..., R], plain: Any, reading: Reading) -> tuple[R |
     clashes = list(_clashes(plain))
     apart = Reading(reading.folder, reading.trusted)
     whole = _with_plugins(plain, apart)  # first: pydantic knows only the built-in checks
-    mistakes, said = [*_doubles(plain), *clashes, *apart.mistakes], {one.path[:2] for one in clashes}
+    mistakes, said = [*_repeated_ids(plain), *clashes, *apart.mistakes], {one.path[:2] for one in clashes}
     made: RubricData | None = None
     try:
         made = _adapter().validate_python(whole)
@@ -363,7 +365,7 @@ def _with_plugins(plain: Any, reading: Reading) -> Any:
     return {**whole, "criteria": read}
 
 
-def _doubles(data: Any) -> Iterator[Mistake]:
+def _repeated_ids(data: Any) -> Iterator[Mistake]:
     """Yield ids that are given twice, which a schema cannot find."""
     entries = parts_of(parts_of(data).get("criteria")).values()
     ids = [parts_of(one).get("id") for one in entries]

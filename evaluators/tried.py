@@ -70,7 +70,7 @@ class TriedText:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return a row for each criterion, in the rubric's order: id, level, kind and who decides it, reason."""
         kinds = {criterion.id: criterion for criterion in self.rubric.criteria}
-        return [(one.id, one.level, _who(kinds[one.id]), _why(one)) for one in self.verdict.criteria]
+        return [(one.id, one.level, _judged_by(kinds[one.id]), _reason_of(one)) for one in self.verdict.criteria]
 
     def __str__(self) -> str:
         lines = [self.summary]
@@ -85,12 +85,12 @@ class TriedText:
         return drawing("show_trial")(self)
 
 
-def _who(criterion: Criterion) -> str:
+def _judged_by(criterion: Criterion) -> str:
     weight = f" {criterion.weight}" if criterion.kind in ("graded", "penalty") else ""
     return f"{criterion.kind}{weight}, by {_BY[criterion.by]}"
 
 
-def _why(result: CriterionResult) -> str:
+def _reason_of(result: CriterionResult) -> str:
     quote = f'quote: "{result.quote}"' if result.quote else ""
     return "; ".join(" ".join(text.split()) for text in (result.reason, quote) if text)
 

@@ -112,12 +112,12 @@ def summary(result: kt.TeamResult) -> str:
     """Print how many documents were read, why some failed, the cost, the result and the status."""
     *maps, reduced = result.outcomes
     read = [outcome for outcome in maps if outcome.status is kt.TaskStatus.COMPLETED]
-    dearest = max(maps, key=lambda outcome: outcome.usage.tokens)
+    costliest = max(maps, key=lambda outcome: outcome.usage.tokens)
     lines = [f"{len(read)} of {len(maps)} documents read, {NEEDED} needed"]
     lines += [f"  {outcome.error}" for outcome in maps if outcome.error]
     lines += [
         f"{result.usage.tokens:,} of {TEAM_TOKENS:,} tokens spent",
-        f"dearest document: {dearest.task_id}, {dearest.usage.tokens} of {DOCUMENT_TOKENS} tokens",
+        f"most expensive document: {costliest.task_id}, {costliest.usage.tokens} of {DOCUMENT_TOKENS} tokens",
     ]
     table = reduced.artifact.text if reduced.artifact else f"no result: {reduced.error}"
     return "\n\n".join(["\n".join(lines), table, result.status.value.upper()])

@@ -102,15 +102,15 @@ class Condition:
         given = thaw(self.value)
         match self.test:
             case "equals":
-                return _same(value, given)
+                return _equal_json(value, given)
             case "not_equals":
-                return not _same(value, given)
+                return not _equal_json(value, given)
             case "one_of":
-                return any(_same(value, one) for one in given)
+                return any(_equal_json(value, one) for one in given)
             case "contains":
                 if isinstance(value, str):
                     return isinstance(given, str) and given in value  # `1 in "a1"` raises
-                return any(_same(one, given) for one in value)
+                return any(_equal_json(one, given) for one in value)
             case "at_least":
                 return bool(value >= given)
             case "at_most":
@@ -135,7 +135,7 @@ _READS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
 """The kind of value that a test can be applied to."""
 
 
-def _same(value: Any, given: Any) -> bool:
+def _equal_json(value: Any, given: Any) -> bool:
     """Compare JSON values: True is not 1."""
     return bool(value == given) and isinstance(value, bool) == isinstance(given, bool)
 

@@ -276,7 +276,7 @@ class ModelInput(_Payload):
     def map_text(self, function: TextFunction) -> ModelInput:
         """Apply `function` to every piece of text; return self if nothing changed."""
         messages = tuple(_map_message(message, function) for message in self.messages)
-        return self if _same(messages, self.messages) else ModelInput(messages, self.settings)
+        return self if _are_identical(messages, self.messages) else ModelInput(messages, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class ModelOutput(_Payload):
         """Apply `function` to every piece of text; return self if nothing changed."""
         text = _apply(function, self.response.text)
         calls = tuple(_map_call(call, function) for call in self.response.tool_calls)
-        if text == self.response.text and _same(calls, self.response.tool_calls):
+        if text == self.response.text and _are_identical(calls, self.response.tool_calls):
             return self
         return ModelOutput(replace(self.response, text=text, tool_calls=calls, native=None))
 
@@ -393,7 +393,7 @@ GuardrailPayload = ModelInput | ModelOutput | ToolInput | ToolOutput
 def _map_message(message: Message, function: TextFunction) -> Message:
     text = _apply(function, message.text)
     calls = tuple(_map_call(call, function) for call in message.tool_calls)
-    if text == message.text and _same(calls, message.tool_calls):
+    if text == message.text and _are_identical(calls, message.tool_calls):
         return message
     return replace(message, text=text, tool_calls=calls, native=None)  # the reply's native form has the old text
 
@@ -415,7 +415,7 @@ def map_json(value: Any, function: TextFunction) -> Any:
     if isinstance(value, list | tuple):
         items = cast("Sequence[Any]", value)
         mapped = tuple(map_json(item, function) for item in items)
-        return items if _same(mapped, items) else mapped
+        return items if _are_identical(mapped, items) else mapped
     text = value if isinstance(value, str) else json.dumps(value)  # a policy may look for numbers, such as a card's
     changed = _apply(function, text)
     return value if changed == text else changed
@@ -437,7 +437,7 @@ def _map_object(values: Mapping[str, Any], function: TextFunction) -> Mapping[st
     return mapped if differs else values
 
 
-def _same(left: Iterable[object], right: Iterable[object]) -> bool:
+def _are_identical(left: Iterable[object], right: Iterable[object]) -> bool:
     """Return whether two sequences of one length contain the very same objects."""
     return all(one is other for one, other in zip(left, right, strict=True))
 

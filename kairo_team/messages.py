@@ -67,33 +67,33 @@ class Message:
     @classmethod
     def system(cls, text: str) -> Message:
         """Make the instructions before the conversation."""
-        return _made(cls, "system", text)
+        return _make_trusted(cls, "system", text)
 
     @classmethod
     def user(cls, text: str, files: Sequence[File] = ()) -> Message:
         """Make a message from the caller."""
-        return _made(cls, "user", text) if files == () else cls("user", text, files=files)
+        return _make_trusted(cls, "user", text) if files == () else cls("user", text, files=files)
 
     @classmethod
     def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = (), native: str | None = None) -> Message:
         """Make a message from the model; `native` is the reply's, so that reasoning goes back to its provider."""
         known = isinstance(tool_calls, tuple | list) and {type(call) for call in tool_calls} <= {ToolCall}
         if known and (native is None or type(native) is str):
-            return _made(cls, "assistant", text, tuple(tool_calls), native=native)
+            return _make_trusted(cls, "assistant", text, tuple(tool_calls), native=native)
         return cls("assistant", text, tool_calls, native=native)
 
     @classmethod
     def tool(cls, call_id: str, text: str, files: Sequence[File] = ()) -> Message:
         """Make the answer to a tool call."""
         if files == () and type(call_id) is str:
-            return _made(cls, "tool", text, tool_call_id=call_id)
+            return _make_trusted(cls, "tool", text, tool_call_id=call_id)
         return cls("tool", text, tool_call_id=call_id, files=files)
 
 
 _trusted_message: Final = trusted(Message)
 
 
-def _made(
+def _make_trusted(
     kind: type[Message],
     role: Literal["system", "user", "assistant", "tool"],
     text: str,

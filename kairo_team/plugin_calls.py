@@ -134,7 +134,7 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
         more = sum(1 for _ in leaves)
         rest = f"; and {more:,} more" if more else ""
         return f"{type(group).__name__}: {_message_of(group)}: {'; '.join(words)}{rest}"[:longest]
-    text, kind = _shown(error, str), type(error).__name__
+    text, kind = _text_of_error(error, str), type(error).__name__
     if isinstance(error, BadExit):
         return text
     return f"{kind}: {text}"[:longest] if text.strip() else kind
@@ -144,7 +144,7 @@ def words_of(error: BaseException) -> str:
     """Return the text of an error, or the name of its class if the text is empty; `problem_of` a group."""
     if isinstance(error, BaseExceptionGroup):
         return problem_of(cast("BaseException", error))
-    return _shown(error, str) or type(error).__name__
+    return _text_of_error(error, str) or type(error).__name__
 
 
 def sentence_of(error: Exception) -> str:
@@ -168,7 +168,7 @@ def _message_of(group: BaseExceptionGroup[BaseException]) -> str:
     # Each task group on the way adds a group of one.
     while len(group.exceptions) == 1 and isinstance(group.exceptions[0], BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", group.exceptions[0])
-    return _shown(group, lambda one: cast("Any", one).message)
+    return _text_of_error(group, lambda one: cast("Any", one).message)
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
@@ -226,13 +226,13 @@ def _failure_of(raised: BaseException, is_requested: Callable[[], bool] | None) 
 
 
 def _bad_exit(raised: BaseException, why: str) -> BadExit:
-    shown = _shown(raised, repr) or type(raised).__name__
+    shown = _text_of_error(raised, repr) or type(raised).__name__
     end = BadExit(f"{shown:.{_LONGEST}}", why)
     end.__cause__ = raised
     return end
 
 
-def _shown(error: BaseException, how: Callable[[object], str]) -> str:
+def _text_of_error(error: BaseException, how: Callable[[object], str]) -> str:
     """Return the text of an error; empty if that fails."""
     try:
         return str.__str__(how(error))
@@ -310,7 +310,7 @@ async def own_task(works_for: Any) -> AsyncGenerator[Any]:
             if task in _stray:
                 await _settle(task)
     except BaseExceptionGroup as group:
-        raise _bare(group) from None
+        raise _passing_part(group) from None
     finally:
         _own_tasks.pop(task, None)  # `task` is None in trio
 
@@ -354,7 +354,7 @@ class _Fence:
         return bool(self._scope.__exit__(kind, raised, trace))
 
 
-def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _passing_part(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the part of a group that passes; a plain cancellation if there is nothing else in it."""
     rest = without_failures(group)
     leaves = list(islice(leaves_of(rest), _WIDEST))

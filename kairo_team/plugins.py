@@ -167,7 +167,7 @@ def make_by(kind: str, owner: str, found: Any, options: Mapping[str, Any] = EMPT
 
 
 def _check_maker(kind: Kind, owner: str, found: Any) -> None:
-    if kind.contract == "Check" and _needed(kind, found)[:1] == ["artifact"]:
+    if kind.contract == "Check" and _required_options(kind, found)[:1] == ["artifact"]:
         raise ValueError(
             f"{owner}: it takes the artifact, so it is the check; publish a function that returns the check"
         )
@@ -183,7 +183,7 @@ def examine(plugin: Plugin) -> str:
     owner = f"{kind.word} {plugin.name!r}"
     _check_maker(kind, owner, found)
     takes_options = kind.is_made and callable(found)
-    needed = _needed(kind, found) if takes_options else []
+    needed = _required_options(kind, found) if takes_options else []
     notes = [f"it needs {known(needed)}; its shape is checked when it is made"] if needed else []
     if not needed:
         make_by(plugin.kind, owner, found)
@@ -208,7 +208,7 @@ def undeclared_paths(maker: Callable[..., Any]) -> list[str]:
     return loose_paths(maker)
 
 
-def _needed(kind: Kind, maker: Any) -> list[str]:
+def _required_options(kind: Kind, maker: Any) -> list[str]:
     """Return the required options of a maker; `*phrases` of a check is one."""
     several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     if kind.contract == "Check":
@@ -271,7 +271,7 @@ def installed(kind: str | None = None) -> tuple[Plugin, ...]:
     return tuple(
         plugin
         for name in kinds
-        for plugin in (*_built_in(name), *_judged(name, [one for one in everything if one.kind == name]))
+        for plugin in (*_built_in(name), *_with_problems(name, [one for one in everything if one.kind == name]))
     )
 
 
@@ -339,7 +339,7 @@ def _built_in(kind: str) -> list[Plugin]:
     ]
 
 
-def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
+def _with_problems(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
     """Yield the published plug-ins of a kind, by name, with the problems that can be seen without importing them."""
     for one in sorted(published):
         others = [other for other in published if _key(other.name) == _key(one.name) and other is not one]

@@ -538,7 +538,7 @@ def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
     growing = False
     for task in new.values():
         if task.part_of is not None:
-            if not _grows(task.part_of, new, there):
+            if not _grows_from(task.part_of, new, there):
                 raise ValueError(f"task {task.id!r}: part_of names no map or loop of the plan: {task.part_of!r}")
         elif "." in task.id:
             _check_kept(task.id, new, there)
@@ -558,14 +558,14 @@ def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
 
 def _check_read(task: Task, new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
     for name in task.reads:
-        if _grows(name, new, there):
+        if _grows_from(name, new, there):
             raise ValueError(
                 f"task {task.id!r} reads the artifact of {name!r}, which is a map or a loop and has none: let a "
                 "task join what it makes, and read that"
             )
 
 
-def _grows(name: str, new: Mapping[str, Task], there: Mapping[str, Task]) -> bool:
+def _grows_from(name: str, new: Mapping[str, Task], there: Mapping[str, Task]) -> bool:
     task = new.get(name) or there.get(name)
     return task is not None and task.grows
 
@@ -574,7 +574,7 @@ def _check_kept(task_id: str, new: Mapping[str, Task], there: Mapping[str, Task]
     """Refuse an id that is reserved for the tasks of a map or a loop."""
     end = task_id.find(".")
     while end >= 0:
-        if _grows(task_id[:end], new, there):
+        if _grows_from(task_id[:end], new, there):
             raise ValueError(f"the id {task_id!r} is kept for what {task_id[:end]!r} grows into: take another one")
         end = task_id.find(".", end + 1)  # an id may have several dots
 

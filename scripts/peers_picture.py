@@ -97,7 +97,7 @@ def _curve(scale: Scale, line: Line, colour: str) -> Iterator[str]:
 
 
 def _legend(lines: list[Line]) -> Iterator[str]:
-    """Name the libraries, the dearest at the largest size all were put to first, as the lines lie."""
+    """Name the libraries, the most expensive first, at the largest size that all were measured at, as the lines lie."""
     named = zip(lines, COLOURS, strict=False)
     for place, (line, colour) in enumerate(sorted(named, key=lambda one: -one[0].costs.get(1_000, 0.0))):
         x, y = WIDTH - RIGHT + 18, TOP + 14 + 24 * place

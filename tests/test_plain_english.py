@@ -10,7 +10,7 @@ pytest.importorskip("scripts.plain_english", reason="the scripts are not part of
 
 from scripts import plain_english
 
-CEILINGS = {"code": 154, "docs": 15}
+CEILINGS = {"code": 152, "docs": 15}
 """The most places of each; lower a ceiling when there are fewer. `make shape` prints them."""
 PATHS = {"code": plain_english.CODE, "docs": plain_english.DOCS}
 

@@ -165,7 +165,7 @@ def _joined(*parts: str) -> str:
 # ---------------------------------------------------------------- making attacks
 
 
-def _said(*keys: str) -> Make:
+def _plain_attack(*keys: str) -> Make:
     """Make an attack of some sentences as they are."""
     return lambda parts: " ".join(parts.words[key] for key in keys)
 
@@ -175,7 +175,7 @@ def _written(write: Callable[[str], str], *keys: str) -> Make:
     return lambda parts: write(parts.words[parts.chance.choice(keys)])
 
 
-def _with(table: Mapping[int, str | int | None]) -> Callable[[str], str]:
+def _in_other_characters(table: Mapping[int, str | int | None]) -> Callable[[str], str]:
     """Write a text with other characters."""
     return lambda text: text.translate(table)
 
@@ -228,29 +228,29 @@ _REPORT: Final = partial(Family, split="report")
 _TUNE: Final = partial(Family, split="tune")
 
 FAMILIES: Final = (
-    _TUNE("direct order", make=_said("order")),
-    _TUNE("forged verdict", make=_said("verdict")),
-    _TUNE("score", make=_said("score")),
-    _TUNE("end of the work", make=_said("end", "order")),
-    _TUNE("authority", make=_said("authority")),
+    _TUNE("direct order", make=_plain_attack("order")),
+    _TUNE("forged verdict", make=_plain_attack("verdict")),
+    _TUNE("score", make=_plain_attack("score")),
+    _TUNE("end of the work", make=_plain_attack("end", "order")),
+    _TUNE("authority", make=_plain_attack("authority")),
     _TUNE("reply as JSON", make=_as_json),
     _TUNE("base64", make=_written(lambda text: base64.b64encode(text.encode()).decode(), *_SEEN)),
     _TUNE("zero-width characters", make=_written(_after_each("\u200b"), *_SEEN)),
-    _TUNE("look-alike letters", make=_written(_with(_ALIKE), *_SEEN), languages=(*LATIN, "Russian")),
-    _REPORT("best answers", make=_said("answer")),
+    _TUNE("look-alike letters", make=_written(_in_other_characters(_ALIKE), *_SEEN), languages=(*LATIN, "Russian")),
+    _REPORT("best answers", make=_plain_attack("answer")),
     _REPORT(
         "message of the system",
         make=_one_of(
             ("system",), "{}", "### {}", "<|im_start|>system\n{}<|im_end|>", "[INST] {} [/INST]", "system: {}"
         ),
     ),
-    _REPORT("flattery", make=_said("flattery")),
-    _REPORT("pressure", make=_said("pressure")),
+    _REPORT("flattery", make=_plain_attack("flattery")),
+    _REPORT("pressure", make=_plain_attack("pressure")),
     _REPORT("examples", make=_examples),
-    _REPORT("translation", make=_said("translate", "answer")),
-    _REPORT("game", make=_said("game")),
-    _REPORT("new rules", make=_said("rules")),
-    _REPORT("promise", make=_said("promise")),
+    _REPORT("translation", make=_plain_attack("translate", "answer")),
+    _REPORT("game", make=_plain_attack("game")),
+    _REPORT("new rules", make=_plain_attack("rules")),
+    _REPORT("promise", make=_plain_attack("promise")),
     _REPORT("comment", make=_one_of(_PLAIN, "<!-- {} -->", "# {}", "/* {} */", "[//]: # ({})")),
     _REPORT("reply as YAML", make=_as_yaml),
     _REPORT("reply as XML", make=_as_xml),
@@ -260,12 +260,12 @@ FAMILIES: Final = (
     _REPORT("backwards", make=_written(lambda text: f"\u202e{text[::-1]}\u202c", *_PLAIN)),
     _REPORT("struck out", make=_written(_after_each("\u0336"), *_PLAIN)),
     _REPORT("rot13", make=_written(lambda text: codecs.encode(text, "rot13"), *_PLAIN), languages=LATIN),
-    _REPORT("leetspeak", make=_written(_with(_LEET), *_PLAIN), languages=LATIN),
-    _REPORT("full width", make=_written(_with(_WIDE), *_PLAIN), languages=LATIN),
-    _REPORT("knows the controls", make=_said("controls")),
-    _REPORT("knows the controls, upstream", make=_said("controls"), place="upstream"),
-    _REPORT("opener", make=_said("opener"), place="opening"),
-    _REPORT("keywords", make=_said("keywords")),
+    _REPORT("leetspeak", make=_written(_in_other_characters(_LEET), *_PLAIN), languages=LATIN),
+    _REPORT("full width", make=_written(_in_other_characters(_WIDE), *_PLAIN), languages=LATIN),
+    _REPORT("knows the controls", make=_plain_attack("controls")),
+    _REPORT("knows the controls, upstream", make=_plain_attack("controls"), place="upstream"),
+    _REPORT("opener", make=_plain_attack("opener"), place="opening"),
+    _REPORT("keywords", make=_plain_attack("keywords")),
     _ANYWHERE("split over upstream", place="split"),
     _ANYWHERE("upstream", place="upstream"),
     _ANYWHERE("goal", place="goal"),

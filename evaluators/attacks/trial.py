@@ -107,9 +107,9 @@ class AttackReport:
         """Return plain data: each proportion with its rate and the ends of its exact 95 % interval."""
         return {
             "success": self.success.to_json(),
-            "success_by_split": _plain(self.success_by(split_of)),
-            "success_by_family": _plain(self.success_by(lambda attack: attack.family)),
-            "success_by_language": _plain(self.success_by(lambda attack: attack.language)),
+            "success_by_split": _shares_as_json(self.success_by(split_of)),
+            "success_by_family": _shares_as_json(self.success_by(lambda attack: attack.family)),
+            "success_by_language": _shares_as_json(self.success_by(lambda attack: attack.language)),
             "alarms": self.alarms.to_json(),
             "no_answer": self.no_answer.to_json(),
             "passed_when_judged_again": self.by_itself.to_json(),
@@ -243,5 +243,5 @@ def _share(all_: Iterable[_One], counts: Callable[[_One], bool]) -> Proportion:
     return Proportion(sum(found), len(found))
 
 
-def _plain(shares: Mapping[str, Proportion]) -> dict[str, Any]:
+def _shares_as_json(shares: Mapping[str, Proportion]) -> dict[str, Any]:
     return {name: share.to_json() for name, share in shares.items()}

@@ -125,13 +125,13 @@ class _Sure:
         sure, threshold = sureness(verdict), self._valid.thresholds.get(side, math.inf)
         if sure is not None and sure >= threshold:
             return verdict
-        why = _why(side, sure, threshold, self._valid.why_not)
+        why = _why_not_decided(side, sure, threshold, self._valid.why_not)
         others = (Cause.HUMAN_REQUIRED,) if verdict.awaits_approval else ()
         low = replace(verdict, outcome=VerdictOutcome.ESCALATE, cause=Cause.LOW_CONFIDENCE, score=None, feedback=why)
         return replace(low, other_causes=others) if others else low
 
 
-def _why(side: Side, sure: float | None, threshold: float, why_not: str) -> str:
+def _why_not_decided(side: Side, sure: float | None, threshold: float, why_not: str) -> str:
     if threshold == math.inf:
         return f"the judge says {side}, which is not calibrated: {why_not}"
     said = "does not say how sure it is" if sure is None else f"is sure to {sure!r}"

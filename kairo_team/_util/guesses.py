@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 
-def _spread(*groups: tuple[str, str]) -> Mapping[str, str]:
+def _sentence_by_name(*groups: tuple[str, str]) -> Mapping[str, str]:
     """Return the sentence of each name; a group has names separated by spaces, and their sentence."""
     return {name: sentence for names, sentence in groups for name in names.split()}
 
@@ -23,7 +23,7 @@ _SAFE: Final = (
 )
 _SAVED: Final = 'runs are recorded in a journal, as in kt.Runtime(journal=kt.SqliteJournal("runs.db"))'
 
-OF_THE_PACKAGE: Final = _spread(
+OF_THE_PACKAGE: Final = _sentence_by_name(
     ("Crew Swarm Squad AgentTeam Ensemble", _A_TEAM),
     (
         "Graph StateGraph Workflow WorkflowBuilder Flow Plan DAG Pipeline SequentialBuilder ConcurrentBuilder",
@@ -75,7 +75,7 @@ OF_THE_PACKAGE: Final = _spread(
 )
 """Names of other libraries, and others that the package might have."""
 
-OF_THE_COMMAND_LINE: Final = _spread(
+OF_THE_COMMAND_LINE: Final = _sentence_by_name(
     ("watch follow tail log logs stream", "kairo events RUN --follow prints what happens, kairo console shows it"),
     ("list ls ps history jobs", "kairo runs lists the runs"),
     ("status info describe inspect get state", "kairo show RUN shows a run"),
@@ -95,7 +95,7 @@ OF_THE_COMMAND_LINE: Final = _spread(
 """Commands that other programs have, each with what to write."""
 
 _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Team": _spread(
+    "Team": _sentence_by_name(
         (
             "run run_sync arun execute start invoke kickoff stream",
             "run it with kt.run_sync(team, goal), or await kt.run(...)",
@@ -106,7 +106,7 @@ _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("agents roles", "read the agent and the role of each one in team.members"),
         ("add add_member add_agent append", "a Team does not change: give all members to kt.Team(name, members)"),
     ),
-    "Budget": _spread(
+    "Budget": _sentence_by_name(
         ("max_tokens token_limit total_tokens", "its limit is tokens"),
         ("usd cost max_cost money price cost_usd", "its limit in US dollars is dollars"),
         ("turns steps iterations max_turns max_iterations rounds", "its limit is loops"),
@@ -117,7 +117,7 @@ _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
             "a Budget is only the limits; read result.usage after a run, or context.remaining inside an agent",
         ),
     ),
-    "Task": _spread(
+    "Task": _sentence_by_name(
         ("name key title", "it is called id"),
         ("goal prompt instructions text objective expected_output", "it is called description"),
         ("agent assignee owner", "role names who may do it, and member names one member"),
@@ -125,7 +125,7 @@ _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("result output status artifact verdict", "a Task is only the plan; read result[task.id] after a run"),
         ("run execute", "a task runs in a plan: kt.run(team, goal, plan=kt.TaskGraph([task]))"),
     ),
-    "TeamResult": _spread(
+    "TeamResult": _sentence_by_name(
         ("text content answer final_output response value", "read output, or partial_output"),
         ("data structured json_dict pydantic", "read artifact.data, or artifact.data_as(kind)"),
         ("tasks results task_results tasks_output steps", "read outcomes, or result[task_id]"),
@@ -137,7 +137,7 @@ _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("id", "it is called run_id"),
         ("graph", "it is called plan"),
     ),
-    "Assignment": _spread(
+    "Assignment": _sentence_by_name(
         ("item", "read inputs['item']"),
         ("input data arguments", "read inputs, by name"),
         ("prompt text message query question content", "read goal, or task.description"),
@@ -145,11 +145,11 @@ _OF_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("results outputs dependencies depends_on artifacts", "read upstream, the artifacts by task id"),
         ("feedback", "read findings"),
     ),
-    "Artifact": _spread(
+    "Artifact": _sentence_by_name(
         ("content output value result answer message", "read text"),
         ("json structured pydantic", "read data, or data_as(kind)"),
     ),
-    "TaskOutcome": _spread(
+    "TaskOutcome": _sentence_by_name(
         ("output text result content data", "read artifact.text, or artifact.data"),
         ("id task", "it is called task_id"),
         ("tokens cost dollars", "read usage, such as usage.tokens and usage.dollars"),

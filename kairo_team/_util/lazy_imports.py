@@ -41,7 +41,7 @@ def lazy_names(
 
     def find(name: str) -> Any:
         if name in gone:
-            return _moved(package, gone[name], name)
+            return _answer_guess(package, gone[name], name)
         if name not in home and name not in makers:
             hint = "" if name.startswith("_") else _where_else(package, name, names(), beside)
             # Python has no public way to ask which code reads a module's attribute.
@@ -67,7 +67,7 @@ def lazy_names(
     return find, names
 
 
-def _moved(package: str, module: str, name: str) -> Any:
+def _answer_guess(package: str, module: str, name: str) -> Any:
     from kairo_team._util.guesses import OF_THE_PACKAGE
 
     also = f"; if you meant another thing: {OF_THE_PACKAGE[name]}" if name in OF_THE_PACKAGE else ""

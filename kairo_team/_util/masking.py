@@ -217,7 +217,7 @@ class _Errors:
         """Links by the id of an error; they keep the errors alive, so that no id is reused."""
         self._made: dict[int, BaseException] = {}
         hostile = self._find(error)
-        self._secretive = self._behind(hostile)
+        self._secretive = self._add_causes(hostile)
 
     def masked(self, error: BaseException) -> BaseException:
         """Return the first error masked; the error itself if neither it nor those it leads to have a secret."""
@@ -252,7 +252,7 @@ class _Errors:
                 links = _Links(one, one.__cause__, one.__context__, parts)
                 waiting.extend(led for led in links[1:3] if led is not None)
                 waiting.extend(parts)
-                if self._masker.spans(_said(one)):
+                if self._masker.spans(_texts_of_error(one)):
                     replaced.add(id(one))
             except BaseException:  # noqa: BLE001 - foreign code: the class of the error
                 links = _Links(one, None, None, ())
@@ -260,7 +260,7 @@ class _Errors:
             self._links[id(one)] = links
         return replaced
 
-    def _behind(self, replaced: set[int]) -> set[int]:
+    def _add_causes(self, replaced: set[int]) -> set[int]:
         """Add the errors that lead to one that is replaced, or to one that was not read."""
         led_by: dict[int, list[int]] = {}
         for key, (_, cause, context, parts) in self._links.items():
@@ -290,7 +290,7 @@ class _Errors:
             if notes := getattr(error, "__notes__", None):
                 made.__notes__ = masker.value(list(notes))
             # Read again: its class may have copied the secret to where only its text shows it.
-            is_clean = is_own and type(made) is kind and made is not error and not masker.spans(_said(made))
+            is_clean = is_own and type(made) is kind and made is not error and not masker.spans(_texts_of_error(made))
         except BaseException:  # noqa: BLE001 - foreign code: the class of the error
             is_clean, made = False, error
         if is_clean:
@@ -320,7 +320,7 @@ def _is_group(error: BaseException) -> bool:
     return isinstance(error, BaseExceptionGroup)
 
 
-def _said(error: BaseException) -> str:
+def _texts_of_error(error: BaseException) -> str:
     """Return all texts of an error itself, without the errors it leads to."""
     notes = getattr(error, "__notes__", "")
     line = getattr(error, "text", "") if isinstance(error, SyntaxError) else ""
@@ -427,14 +427,14 @@ def is_any_secret() -> bool:
 
 def masked(value: T) -> T:
     """Return a value that is written outside any run, with the secrets of all runtimes masked."""
-    for masker in _living() if _maskers else ():
+    for masker in _live_maskers() if _maskers else ():
         value = masker.value(value)
     return value
 
 
 def _clean_record(record: logging.LogRecord) -> bool:
     """Mask a log record, and shorten its texts; one whose text cannot be made becomes a mask."""
-    for masker in _living():  # before it is shortened: half a secret would not be recognized
+    for masker in _live_maskers():  # before it is shortened: half a secret would not be recognized
         try:
             message = record.getMessage()
         except BaseException:  # noqa: BLE001 - foreign code: the logged objects
@@ -469,6 +469,6 @@ def shortened(text: str) -> str:
 logging.getLogger("kairo_team").addFilter(_clean_record)
 
 
-def _living() -> list[Masker]:
+def _live_maskers() -> list[Masker]:
     # A tuple, because another thread may add a masker meanwhile.
     return [masker for one in tuple(_maskers) if (masker := one()) is not None]

@@ -126,7 +126,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
 """For arguments that people expect of a class or function: what to write instead, by its name."""
 
 
-def _elsewhere(owner: Any, name: str) -> str | None:
+def _hint_elsewhere(owner: Any, name: str) -> str | None:
     hints: Mapping[str, str] = getattr(owner, "hints_for", None) or _ELSEWHERE.get(owner.__name__, {})
     return hints.get(name)
 
@@ -166,7 +166,9 @@ def explain(kind: type, error: ValidationError) -> list[str]:
     for errors in places.values():
         wrong = [sentence for place, one in errors if (sentence := _sentence(place, one)) is not None]
         place, first = errors[0]
-        sentences += wrong or [f"{place.where} must be {describe(place.hint)}, not {_shown(place, first['input'])}"]
+        sentences += wrong or [
+            f"{place.where} must be {describe(place.hint)}, not {_show_given(place, first['input'])}"
+        ]
     found = list(dict.fromkeys(sentences))
     more = len(found) - _MOST
     return found if more <= 0 else [*found[:_MOST], f"and {more} more"]
@@ -180,7 +182,7 @@ def wrong_arguments(kind: Callable[..., Any], given: Iterable[str], positional: 
         del parameters[next(iter(parameters))]
     takes = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
     unknown = [name for name in given if name not in parameters] if len(takes) == len(parameters) else []
-    if unknown and (hint := _elsewhere(kind, unknown[0])) is not None:
+    if unknown and (hint := _hint_elsewhere(kind, unknown[0])) is not None:
         return f"{where} takes no {unknown[0]!r}: {hint}"
     if unknown:
         return _takes_no(where, unknown[0], f"it takes {_listed(takes)}", takes)
@@ -289,7 +291,7 @@ def _about_call(place: _Place, error: ErrorDetails) -> str | None:
     takes = list(_hints(place.kind))
     if kind in _MISSING:
         return f"{place.where} needs {place.name!r}; {_article(place.kind)} takes {_listed(takes)}"
-    hint = _elsewhere(place.kind, place.name)
+    hint = _hint_elsewhere(place.kind, place.name)
     if hint is not None:
         return f"{place.where} takes no {place.name!r}: {hint}"
     if place.top:
@@ -303,7 +305,7 @@ def _one_too_many(kind: type, given: Any) -> str:
     for name, hint in takes.items():
         if _is_item(given, hint):
             place = _Place(f"{kind.__name__}.{name}", hint, None, top=False)
-            return f"{place.where} must be {describe(hint)}, not {_shown(place, given)}"
+            return f"{place.where} must be {describe(hint)}, not {_show_given(place, given)}"
     return _too_many(kind.__name__, list(takes), takes)
 
 
@@ -313,7 +315,7 @@ def _is_item(given: Any, hint: Any) -> bool:
     return isinstance(item, type) and is_dataclass(item) and isinstance(given, item)
 
 
-def _shown(place: _Place, given: Any) -> str:
+def _show_given(place: _Place, given: Any) -> str:
     """Show what was given; for one item instead of a list, also what to write."""
     shown = f"{given!r:.80}"
     if isinstance(given, str) and _item_of(place.hint) is str:

@@ -39,7 +39,7 @@ def check_instance(where: str, what: str, given: object) -> None:
 
 def check_method(where: str, method: Callable[..., Any], name: str, call: str, takes: int) -> None:
     """Raise `ValueError` for a method that is clearly not async, or cannot be called as `call` shows."""
-    if _yields(method):
+    if _is_generator(method):
         raise ValueError(f"{where}: {name} yields but must return: write async def {call} with a return")
     function = _plain_function(method)
     is_plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
@@ -47,14 +47,14 @@ def check_method(where: str, method: Callable[..., Any], name: str, call: str, t
     if is_plain and not any(word in returns for word in _MAY_BE_AWAITED):
         raise ValueError(f"{where}: {name} is not an async function: write async def {call}")
     signature = _signature(method)
-    if signature is not None and not _fits(signature, takes):
+    if signature is not None and not _takes_arguments(signature, takes):
         raise ValueError(f"{where}: {name} takes {signature}, and is called as {call}")
 
 
 def check_function(where: str, function: Callable[..., Any], call: str, takes: int = 1) -> None:
     """Raise `ValueError` for a function that cannot be called as `call` shows, with `takes` positional arguments."""
     signature = _signature(function)
-    if signature is not None and not _fits(signature, takes):
+    if signature is not None and not _takes_arguments(signature, takes):
         raise ValueError(f"{where}: {_name(function)} takes {signature}, and is called as {call}")
 
 
@@ -73,13 +73,13 @@ def check_agent(where: str, agent: object) -> None:
             f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}{hint}"
         )
     function = cast("Callable[..., Any]", agent)
-    if _yields(function):
+    if _is_generator(function):
         raise ValueError(f"{where}: {_name(function)} yields; an agent must return its result")
     signature = _signature(function)
     if signature is None:
         return
     way = context_by(function)
-    fits = _fits(signature, 2 if way == "position" else 1, *(("context",) if way == "keyword" else ()))
+    fits = _takes_arguments(signature, 2 if way == "position" else 1, *(("context",) if way == "keyword" else ()))
     if not fits:
         raise ValueError(
             f"{where}: {_name(function)} takes {signature}; an agent function takes (assignment) or "
@@ -128,7 +128,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     return found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
 
 
-def _fits(signature: inspect.Signature, positional: int, *names: str) -> bool:
+def _takes_arguments(signature: inspect.Signature, positional: int, *names: str) -> bool:
     try:
         signature.bind(*[None] * positional, **dict.fromkeys(names))
     except TypeError:
@@ -143,7 +143,7 @@ def _plain_function(function: Any) -> Any:
     return getattr(inspect.unwrap(function), "__func__", inspect.unwrap(function))
 
 
-def _yields(function: Callable[..., Any]) -> bool:
+def _is_generator(function: Callable[..., Any]) -> bool:
     found = _plain_function(function)
     return inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found)
 

@@ -44,7 +44,7 @@ def _pools(model: object) -> Generator[list[Any]]:
     seen: set[int] = set()
     parts = [model]
     for _ in range(_FAR):
-        parts = [one for part in parts for one in _held(part) if id(one) not in seen]
+        parts = [one for part in parts for one in _attributes_of(part) if id(one) not in seen]
         seen.update(map(id, parts))
         for part in parts:
             connections = getattr(part, "__dict__", {}).get("_connections")
@@ -52,7 +52,7 @@ def _pools(model: object) -> Generator[list[Any]]:
                 yield connections
 
 
-def _held(part: object) -> Generator[Any]:
+def _attributes_of(part: object) -> Generator[Any]:
     """Yield attributes that may be clients, pools, or models inside a model."""
     if is_mapping(part):
         yield from list(part.values())

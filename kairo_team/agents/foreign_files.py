@@ -50,7 +50,7 @@ def part_bound(part: Mapping[str, Any], model: str) -> int:
             continue
         if found.startswith("text/"):
             return _length(part)
-        return file_bound(_known(data, found), rule) + _length(part) - _length(content)
+        return file_bound(_known_or_largest(data, found), rule) + _length(part) - _length(content)
     return file_bound(unseen_file(usual), rule) + _length(part)
 
 
@@ -75,7 +75,7 @@ def _opened(content: Any, named: str) -> tuple[str, bytes | None]:
         return "text/plain", content.encode("utf-8", "surrogatepass")
 
 
-def _known(data: bytes, media_type: str) -> File:
+def _known_or_largest(data: bytes, media_type: str) -> File:
     """Return a file; of unknown kind, one that counts as the largest."""
     try:
         return File(data=data, media_type=media_type)

@@ -184,7 +184,7 @@ def _governed_class(kind: Any, limit: str) -> Any:
                 kwargs.pop("run_manager", None)
                 yield _chunk(self._generate(messages, stop, **kwargs))
 
-    return _like(Governed, kind, limit)
+    return _with_shape_of(Governed, kind, limit)
 
 
 def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
     return {"run_manager": run_manager} if takes else {}
 
 
-def _like(governed: Any, kind: Any, limit: str) -> Any:
+def _with_shape_of(governed: Any, kind: Any, limit: str) -> Any:
     """Give the class the name and methods of the class it governs."""
     # LangChain inspects the names, and which methods a class has of its own.
     governed.__name__, governed.__qualname__, governed.__module__ = kind.__name__, kind.__qualname__, kind.__module__

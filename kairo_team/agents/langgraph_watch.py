@@ -101,11 +101,11 @@ def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: 
     metadata: dict[str, Any] = details.get("metadata") or {}
     params: dict[str, Any] = details.get("invocation_params") or {}
     written_in = ".".join((serialized or {}).get("id") or ())
-    prepare(_asked())
+    prepare(_asked_model())
     return functools.partial(FollowedModel, *view(messages, metadata, params), written_in=written_in)
 
 
-def _asked() -> object:
+def _asked_model() -> object:
     """Return the model whose call LangChain reports to us, None where it is not found: callbacks are not given it."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it waits there
     while frame is not None and not isinstance(frame.f_locals.get("self"), BaseLanguageModel):

@@ -292,7 +292,7 @@ class _Conversation:
         """Name of the template for the next message."""
         self._invalid: str | None = None
         """The errors of the last structured reply."""
-        self._dearest = Decimal(0)
+        self._most_expensive = Decimal(0)
         """The highest cost of a turn so far, in dollars."""
         self._longest = 0
         """Tokens of the longest reply so far."""
@@ -451,13 +451,13 @@ class _Conversation:
                 governor.pre_step()
             need = 0 if left.tokens is None else await self._need_two(self._request("", last=False), left.tokens)
             # Raises the shortage with the ledger's own figures. It buys nothing.
-            governor.reserve(need, 2 * self._dearest).release()
+            governor.reserve(need, 2 * self._most_expensive).release()
         parts = [count(left.tokens, "token")] if left.tokens is not None else []
         parts += [f"${left.dollars}"] if left.dollars is not None else []
         short = f"the budget could not pay turn {turn}: {'0 loops' if left.loops == 0 else ', '.join(parts)} left"
         if left.loops == 0:
             return short, HaltReason.LOOP_BUDGET_EXCEEDED
-        if left.dollars is not None and left.dollars < 2 * self._dearest:
+        if left.dollars is not None and left.dollars < 2 * self._most_expensive:
             return short, HaltReason.DOLLAR_BUDGET_EXCEEDED
         return short, HaltReason.TOKEN_BUDGET_EXCEEDED
 
@@ -481,7 +481,7 @@ class _Conversation:
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
         """Keep a reply, and choose the next message, or complete the work if it is the answer."""
         usage = response.usage or Usage()
-        self._dearest = max(self._dearest, usage.dollars)
+        self._most_expensive = max(self._most_expensive, usage.dollars)
         self._longest = max(self._longest, usage.completion_tokens)
         self._thought = max(self._thought, response.billing.reasoning_tokens)
         # A reply without text, such as one of tool calls alone, keeps the text before it.
@@ -534,7 +534,7 @@ class _Conversation:
         request, left = self._request(limits, last=False), self._context.remaining
         need = 0 if left.tokens is None else await self._need_two(request, left.tokens)
         # This turn's loop is counted already; one more turn needs another.
-        short = left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._dearest)
+        short = left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._most_expensive)
         if short or (left.tokens is not None and left.tokens < need):
             return self._limits(turn, last=True), True
         self._ready = request

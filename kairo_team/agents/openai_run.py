@@ -280,12 +280,12 @@ class Gate:
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
         """Run an agent."""
-        with _inside(starting_agent, input, options) as agent:
+        with _prepared_agent(starting_agent, input, options) as agent:
             return await self._runner.run(agent, input, **options)
 
     def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
         """Start a run; it continues in the library's own task, which inherits the context variable."""
-        with _inside(starting_agent, input, options) as agent:
+        with _prepared_agent(starting_agent, input, options) as agent:
             return self._runner.run_streamed(agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
@@ -296,7 +296,7 @@ class Gate:
 
 
 @contextmanager
-def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator[Agent[Any]]:
+def _prepared_agent(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator[Agent[Any]]:
     """Yield the agent for a run that starts here, and set the run's options."""
     here = _HERE.get()
     if here is None:

@@ -80,7 +80,7 @@ def _reachable(agent: Agent[Any]) -> Iterable[Agent[Any]]:
             continue
         found[id(one)] = one
         targets: list[Any] = one.handoffs
-        left += [_behind(target) if isinstance(target, Handoff) else target for target in targets]
+        left += [_agent_behind(target) if isinstance(target, Handoff) else target for target in targets]
         left += [getattr(tool, "_agent_instance", None) for tool in one.tools]
     return found.values()
 
@@ -90,7 +90,7 @@ def is_agent(value: object) -> bool:
     return isinstance(value, Agent)
 
 
-def _behind(handoff: Any) -> Any:
+def _agent_behind(handoff: Any) -> Any:
     reference = getattr(handoff, "_agent_ref", None)
     return None if reference is None else reference()
 
@@ -147,7 +147,7 @@ class ToolBinder:
             return (await self.calls.use_offered(name, arguments, context.tool_call_id)).text
 
     def _offered(self, tool: FunctionTool) -> bool:
-        governed = self.calls.context.tool(self._described(tool, _never))
+        governed = self.calls.context.tool(self._describe_tool(tool, _refuse_call))
         return governed.pipeline.refusal(governed.tool) is None
 
     def _governed(self, tool: FunctionTool) -> FunctionTool:
@@ -163,7 +163,7 @@ class ToolBinder:
     async def invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
         """Make one call; return the tool's result if nothing changed it, else the text for the model."""
         call = _Call(self.calls, tool, context, arguments)
-        described = self._described(tool, call.make)
+        described = self._describe_tool(tool, call.make)
         # An agent used as a tool is a run: its tools take the lock of that run.
         alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._one_by_one() if alone else nullcontext():
@@ -176,7 +176,7 @@ class ToolBinder:
             raise call.error
         return result.text if result.value is None or isinstance(result.value, bytes | bytearray) else result.value
 
-    def _described(self, tool: FunctionTool, make: Any) -> Tool:
+    def _describe_tool(self, tool: FunctionTool, make: Any) -> Tool:
         name = fitting_name(tool.qualified_name)
         side_effect = self._side_effects.get(tool.name) or self._side_effects.get(name) or "system"
         origin, server, server_tool = get_function_tool_origin(tool), None, None
@@ -240,5 +240,5 @@ class _Call:
         return str(await text if hasattr(text, "__await__") else text)
 
 
-async def _never(_arguments: Mapping[str, Any]) -> Any:
+async def _refuse_call(_arguments: Mapping[str, Any]) -> Any:
     raise RuntimeError("the tool is only described here")

@@ -347,7 +347,7 @@ def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelRe
         rest = [item for item in output if not isinstance(item, ResponseOutputMessage)]
         output = [*_text_items(now.text), *rest]
     if tuple(now.tool_calls) != tuple(before.tool_calls):
-        output = list(_called(output, now.tool_calls))
+        output = list(_with_calls(output, now.tool_calls))
     return replace(reply, output=output)
 
 
@@ -360,7 +360,7 @@ def _with_ids(output: Sequence[Any], calls: Sequence[ToolCall]) -> Iterable[Any]
         yield item if call is None or call.id == item.call_id else item.model_copy(update={"call_id": call.id})
 
 
-def _called(output: Iterable[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
+def _with_calls(output: Iterable[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
     """Yield the output with the remaining tool calls, as guardrails changed them."""
     left = {call.id: call for call in calls}
     for item in output:

@@ -105,7 +105,7 @@ class Program:
 
     async def run(self, assignment: Assignment, context: MemberContext) -> str:
         """Run the program and return what it printed."""
-        asked = await self._asked(assignment, context)
+        asked = await self._prompt_text(assignment, context)
         in_words = any(TASK in word for word in self.argv)
         async with context.address(self.model, tools=self.tools or None) as address:
             with _configured(address) as config:
@@ -122,7 +122,7 @@ class Program:
                         await _end(process)
         return printed
 
-    async def _asked(self, assignment: Assignment, context: MemberContext) -> str:
+    async def _prompt_text(self, assignment: Assignment, context: MemberContext) -> str:
         if self._prompt is not None:
             return str(await made(self._prompt, assignment, context))
         task = context.render("task", assignment=assignment, role=context.role)

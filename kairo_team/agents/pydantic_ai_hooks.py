@@ -92,7 +92,7 @@ class Session(GovernedCalls):
         """Return a toolset for the coordinator's tools; their calls are made by `use_offered`."""
         described = [
             # `sequential`, because these tools act on the team, and a call may end the turn.
-            Tool.from_schema(_never, tool.name, tool.description, thaw(tool.parameters), sequential=True)
+            Tool.from_schema(_do_nothing, tool.name, tool.description, thaw(tool.parameters), sequential=True)
             for tool in self.offered.values()
         ]
         return [FunctionToolset[Any](described)] if described else []
@@ -306,7 +306,7 @@ class _ToolCall:
         return arguments
 
 
-async def _never(**_arguments: Any) -> None:
+async def _do_nothing(**_arguments: Any) -> None:
     """Do nothing: a toolset needs a function for each tool, and this one is never called."""
 
 

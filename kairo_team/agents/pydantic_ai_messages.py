@@ -58,7 +58,7 @@ class RequestView:
             request.settings.get("max_tokens"),
             self._settings,
         )
-        self.others = [file for _, piece in self._pieces for file in _others(piece)]
+        self.others = [file for _, piece in self._pieces for file in _other_files(piece)]
         """Files that are not in `request`: those a model made, and `unseen_file` for each that only a provider has."""
 
     def native(self, request: ModelRequest) -> NativeRequest:
@@ -82,7 +82,7 @@ class RequestView:
             equal = (piece for piece in self._pieces if piece[0] == message)
             was = self._pieces[index] if same_shape else next(equal, None)
             if was is None:
-                yield _plain(message)
+                yield _added_part(message)
             else:
                 yield was[1] if was[0] == message else _with_text(was[1], message)
 
@@ -236,7 +236,7 @@ def files_of(piece: Piece) -> list[File]:
     return [file for file in map(file_of, _items(piece)) if file is not None]
 
 
-def _others(piece: Piece) -> Iterator[File]:
+def _other_files(piece: Piece) -> Iterator[File]:
     """Yield the files of a part that its message has not."""
     for item in _items(piece):
         known = file_of(item)
@@ -279,7 +279,7 @@ def _with_text(piece: Piece, message: Message) -> Piece:
             rest = [part for part in piece.parts if not isinstance(part, _SAID)]
             return replace(piece, parts=[*rest, *_reply_parts(message)])
         case _:
-            return _plain(message)
+            return _added_part(message)
 
 
 def _reply_parts(message: Message) -> Iterator[_Said]:
@@ -289,7 +289,7 @@ def _reply_parts(message: Message) -> Iterator[_Said]:
         yield native.ToolCallPart(call.name, thaw(call.arguments), call.id)
 
 
-def _plain(message: Message) -> Piece:
+def _added_part(message: Message) -> Piece:
     """Return the part for a message that a guardrail added."""
     match message.role:
         case "system":

@@ -9,7 +9,7 @@ import typer
 
 from kairo_team.budget import Budget
 from kairo_team.cli.databases import DATABASE, place_of
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.numbers import plain_number, whole_number
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
@@ -28,7 +28,7 @@ _HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "
 account_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@account_app.command(epilog=exit_codes("done"))
+@account_app.command(epilog=list_exit_codes("done"))
 def budget(
     context: typer.Context,
     name: Annotated[
@@ -118,15 +118,15 @@ def _row(one: Account) -> tuple[str, ...]:
         one.name,
         one.parent or "",
         str(one.runs),
-        _of(f"{used.tokens:,}", None if limit.tokens is None else f"{limit.tokens:,}"),
+        _used_of_limit(f"{used.tokens:,}", None if limit.tokens is None else f"{limit.tokens:,}"),
         f"{aside.tokens:,}",
-        _of(_money(used.dollars), None if limit.dollars is None else _money(limit.dollars)),
+        _used_of_limit(_money(used.dollars), None if limit.dollars is None else _money(limit.dollars)),
         _money(aside.dollars),
         "" if one.window is None else str(one.window),
     )
 
 
-def _of(used: str, limit: str | None) -> str:
+def _used_of_limit(used: str, limit: str | None) -> str:
     return used if limit is None else f"{used} of {limit}"
 
 

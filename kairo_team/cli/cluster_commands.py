@@ -24,7 +24,7 @@ from kairo_team.cli.databases import (
     database_of,
     tell_if_away,
 )
-from kairo_team.cli.exit_codes import EXIT_CODES, GIVEN_UP_CODE, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, exit_codes
+from kairo_team.cli.exit_codes import EXIT_CODES, GIVEN_UP_CODE, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, list_exit_codes
 from kairo_team.cli.interrupts import handled, leave
 from kairo_team.cli.job import Ended, Job, JsonLine, check, log_level, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, until_reached, worker_command
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 LogFormat = Literal["text", "json"]
 _LOOK: Final = 0.5
 """Seconds between two checks whether a run has ended."""
-_WORKER_CODES: Final = exit_codes(
+_WORKER_CODES: Final = list_exit_codes(
     "ended by a signal, its work done or given back", {LEFT: "left at once, by Ctrl-C", 143: "left at once, by SIGTERM"}
 )
 _SUBMIT_CODES: Final = EXIT_CODES.removesuffix(".") + f"; {GIVEN_UP_CODE} given up by the workers (--wait)."

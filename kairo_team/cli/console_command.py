@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import opened
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import (
@@ -25,7 +25,7 @@ from kairo_team.web_console.console import console as make_console
 console_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@console_app.command(epilog=exit_codes("ended by Ctrl-C"))
+@console_app.command(epilog=list_exit_codes("ended by Ctrl-C"))
 def console(
     *,
     journal: JournalOption = None,

@@ -67,7 +67,7 @@ def _mistakes(table: Any) -> Iterator[Mistake]:
             yield Mistake(TABLE, unknown_key(name, [*OPTIONS]), name)
         elif not isinstance(value, str) or not value.strip():
             yield Mistake((*TABLE, name), f"must be a string as behind --{name}, not {value!r:.80}")
-        elif (says := _wrong(name, value)) is not None:
+        elif (says := _problem_of_value(name, value)) is not None:
             yield Mistake((*TABLE, name), says)
     if {"journal", "database"} <= options.keys():
         yield Mistake(TABLE, "has a journal and a database: runs are recorded in one place, so keep one", "database")
@@ -75,7 +75,7 @@ def _mistakes(table: Any) -> Iterator[Mistake]:
         yield Mistake(TABLE, "has an engine and no database: add database, or leave the engine out", "engine")
 
 
-def _wrong(name: str, value: str) -> str | None:
+def _problem_of_value(name: str, value: str) -> str | None:
     """Return what is wrong with the value of an option, else None; a password is never shown."""
     if name == "database" and has_password(value):
         return "has a password: write env:NAME or file:PATH, which have the URL"

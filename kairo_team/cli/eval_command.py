@@ -17,7 +17,7 @@ import typer
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.databases import file_of
-from kairo_team.cli.exit_codes import INCOMPLETE, LEFT, NOT_MET, exit_codes
+from kairo_team.cli.exit_codes import INCOMPLETE, LEFT, NOT_MET, list_exit_codes
 from kairo_team.cli.interrupts import warn_at_once
 from kairo_team.cli.job import Ended, GoOn, Job, execute
 from kairo_team.cli.journal_commands import read_age
@@ -93,7 +93,7 @@ class Requirement:
 
 @eval_app.command(
     "eval",
-    epilog=exit_codes(
+    epilog=list_exit_codes(
         "evaluated, and every --require is met",
         {INCOMPLETE: "not all trials were run", NOT_MET: "a --require is not met", LEFT: "interrupted by Ctrl-C"},
     ),

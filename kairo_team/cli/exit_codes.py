@@ -36,13 +36,13 @@ GIVEN_UP_CODE: Final = 9
 """Exit code when workers gave the run up, because it ended one after another."""
 
 
-def exit_codes(done: str, codes: Mapping[int, str] = {}, *, refused: str = "usage error") -> str:
+def list_exit_codes(done: str, codes: Mapping[int, str] = {}, *, refused: str = "usage error") -> str:
     """Return the sentence on exit codes in a command's help: 0 for `done`, 2 for `refused`, and `codes`."""
     said = {0: done, USAGE_ERROR: refused, **codes}
     return f"Exit codes: {'; '.join(f'{code} {said[code]}' for code in sorted(said))}."
 
 
-EXIT_CODES: Final = exit_codes(
+EXIT_CODES: Final = list_exit_codes(
     "completed",
     {code: status for status, code in STATUS_CODES.items() if code}
     | {129: "ended by SIGHUP", LEFT: "ended by Ctrl-C", 143: "ended by SIGTERM"},

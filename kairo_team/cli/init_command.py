@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kairo_team._util.version import version_of_library
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import quoted
 from kairo_team.cli.options import desk_of
 from kairo_team.cli.refusal import Refusal, explain, refusing
@@ -58,7 +58,7 @@ _OPTIONS: Final = {"model": ', {"name": "$name:large"}', "gate": ', {"read": lam
 init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@init_app.command(epilog=exit_codes("written", refused="nothing was written"))
+@init_app.command(epilog=list_exit_codes("written", refused="nothing was written"))
 def init(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write; made if it is missing.")],
@@ -139,7 +139,7 @@ def _team(distribution: str, package: str, *, data: bool) -> Mapping[str, str]:
         f"{package}/{file}": _text(f"team/{file}.txt", names),
         f"{package}/rubric.toml": _text("team/rubric.toml.txt", names),
         "tests/test_team.py": _text("team/test_data.py.txt" if data else "team/test_team.py.txt", names),
-        **_beside(names),
+        **_common_files(names),
     }
 
 
@@ -169,7 +169,7 @@ def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
     if point.kit is not None:
         texts[f"{package}/kit.py"] = _text(f"points/kit_{kind}.txt", of_plugin)
     texts[f"tests/test_{package}.py"] = _text(f"points/test_{kind}.txt", of_plugin)
-    return {**texts, **_beside(names), _WORKFLOW: _text("plugin/ci.yml.txt", names)}
+    return {**texts, **_common_files(names), _WORKFLOW: _text("plugin/ci.yml.txt", names)}
 
 
 def _common(distribution: str, package: str) -> dict[str, str]:
@@ -179,7 +179,7 @@ def _common(distribution: str, package: str) -> dict[str, str]:
     return {"name": distribution, "package": package, "bounds": bounds, "lowest": lowest}
 
 
-def _beside(names: Mapping[str, str]) -> Mapping[str, str]:
+def _common_files(names: Mapping[str, str]) -> Mapping[str, str]:
     return {".gitignore": _text("gitignore.txt", names), _WORKFLOW: _text("ci.yml.txt", {})}
 
 

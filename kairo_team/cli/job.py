@@ -130,7 +130,7 @@ def execute(
         result = _run(replace(job, team=replace(job.team, runtime=None)), runtime, watch)
     if result.refused:
         return Ended(result, USAGE_ERROR)
-    run, commands = _standing(job, runtime)
+    run, commands = _recorded_run(job, runtime)
     interrupted = run is not None and result.status is TeamStatus.CANCELLED and run.state == "interrupted"
     if (
         run is not None and interrupted
@@ -155,7 +155,7 @@ def _writing_events(runtime: Runtime, path: Path | None) -> Generator[None]:
         yield
 
 
-def _standing(job: Job, runtime: Runtime) -> tuple[RecordedRun | None, list[str]]:
+def _recorded_run(job: Job, runtime: Runtime) -> tuple[RecordedRun | None, list[str]]:
     """Return the run as its journal has it, once this process has left it, and the commands that continue it."""
     book = job.journal if isinstance(job.journal, OtherJournal) else runtime.store
     if not isinstance(book, SqlJournal | OtherJournal):
@@ -185,7 +185,7 @@ def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
         how = job.go_on._asdict()
         call = partial(runtime.resume, job.request.run_id, job.team, coordinator=job.coordinator, **how)
     try:
-        result: Any = anyio.run(_beside, watch, call)
+        result: Any = anyio.run(_with_watch, watch, call)
     except (Exception, BaseExceptionGroup, SystemExit) as error:
         if isinstance(error, RunExists) and job.journal is not None:
             there = command("show", quoted(error.run_id), journal=job.journal)
@@ -208,7 +208,7 @@ def _run(job: Job, runtime: Runtime, watch: Watch | None) -> TeamResult:
     return TeamResult(job.request.run_id, TeamStatus.FAILED, error=wrong)
 
 
-async def _beside(watch: Watch | None, call: Callable[[], Awaitable[Any]]) -> Any:
+async def _with_watch(watch: Watch | None, call: Callable[[], Awaitable[Any]]) -> Any:
     """Make a call while `watch` runs; raise the call's error unchanged."""
     if watch is None:
         return await call()

@@ -19,7 +19,7 @@ from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.compare import both_document, show_both
 from kairo_team.cli.databases import any_place_of
-from kairo_team.cli.exit_codes import EXIT_CODES, exit_codes
+from kairo_team.cli.exit_codes import EXIT_CODES, list_exit_codes
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import (
     command,
@@ -85,7 +85,7 @@ _SURE: Final = 5
 """Reads of its state, one after the other, after which a followed run counts as interrupted: while its process connects
 again, the run looks so too."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DONE: Final = exit_codes("done")
+_DONE: Final = list_exit_codes("done")
 
 journal_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -52,16 +52,16 @@ def opened(named: str | None, database: str | None = None) -> Generator[Book]:
         with other_journal(place) as book:
             yield book
         return
-    with made(_there(place)) as journal:
+    with made(_existing_file(place)) as journal:
         yield journal
 
 
 def existing(named: str | None, database: str | None) -> Path | DatabaseUrl:
     """Return the file or database of an existing journal, without opening it; `Refusal` if there is none."""
-    return _there(place_of(named, database))
+    return _existing_file(place_of(named, database))
 
 
-def _there(place: Path | DatabaseUrl | None) -> Path | DatabaseUrl:
+def _existing_file(place: Path | DatabaseUrl | None) -> Path | DatabaseUrl:
     if place is None:
         raise Refusal(_NO_JOURNAL)
     if isinstance(place, Path) and not place.is_file():

@@ -12,7 +12,7 @@ import anyio
 import typer
 
 from kairo_team.cli.commands import WholeSentences
-from kairo_team.cli.exit_codes import NO_ANSWER, exit_codes
+from kairo_team.cli.exit_codes import NO_ANSWER, list_exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import attack_command
 from kairo_team.cli.judge_compare import compare_command
@@ -41,9 +41,9 @@ judge_app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-judge_app.command("try", epilog=exit_codes("reviewed", {NO_ANSWER: "the judge gave no review"}))(try_command)
-judge_app.command("compare", epilog=exit_codes("compared", {NO_ANSWER: "no answer"}))(compare_command)
-judge_app.command("attack", epilog=exit_codes("measured"))(attack_command)
+judge_app.command("try", epilog=list_exit_codes("reviewed", {NO_ANSWER: "the judge gave no review"}))(try_command)
+judge_app.command("compare", epilog=list_exit_codes("compared", {NO_ANSWER: "no answer"}))(compare_command)
+judge_app.command("attack", epilog=list_exit_codes("measured"))(attack_command)
 
 Labels = Annotated[
     str, typer.Argument(metavar="FILE.jsonl", help="Labelled examples, one a line: artifact, task, passed.")
@@ -58,7 +58,7 @@ RepeatsOption = Annotated[int, whole_number("Ask about each example this many ti
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 
-@judge_app.command("calibrate", epilog=exit_codes("certified", {NO_ANSWER: "nothing can be promised"}))
+@judge_app.command("calibrate", epilog=list_exit_codes("certified", {NO_ANSWER: "nothing can be promised"}))
 def calibrate_command(
     context: typer.Context,
     file: Labels,
@@ -94,7 +94,7 @@ def calibrate_command(
     return desk.present(calibration_document(found), partial(show_calibration, job, found), code)
 
 
-@judge_app.command("score", epilog=exit_codes("scored"))
+@judge_app.command("score", epilog=list_exit_codes("scored"))
 def score_command(
     context: typer.Context,
     file: Labels,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kairo_team.cli.exit_codes import LEFT, exit_codes
+from kairo_team.cli.exit_codes import LEFT, list_exit_codes
 from kairo_team.cli.journals import existing, made
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, explain, refusing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 metrics_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@metrics_app.command(epilog=exit_codes("printed", {LEFT: "ended by Ctrl-C (--listen)"}))
+@metrics_app.command(epilog=list_exit_codes("printed", {LEFT: "ended by Ctrl-C (--listen)"}))
 def metrics(
     context: typer.Context,
     *,

@@ -115,7 +115,7 @@ def named_journal(place: NamedPlace, source: Mapping[str, str] | None = None) ->
     with refusing(ValueError, about=f"--journal {place.text!r:.200}: "):
         maker = plugins.find("journal", place.name)
         options = dict(place.options)
-        if source is not None and "source" not in options and _takes(maker, "source"):
+        if source is not None and "source" not in options and _takes_option(maker, "source"):
             options["source"] = source
         journal = plugins.make("journal", place.name, options)
     try:
@@ -147,7 +147,7 @@ def _close(journal: object) -> None:
         close()
 
 
-def _takes(maker: Any, option: str) -> bool:
+def _takes_option(maker: Any, option: str) -> bool:
     try:
         return option in inspect.signature(maker).parameters
     except (TypeError, ValueError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from rich.text import Text
 
-from kairo_team.cli.exit_codes import NOT_MET, exit_codes
+from kairo_team.cli.exit_codes import NOT_MET, list_exit_codes
 from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
 from kairo_team.cli.kit_runs import KitRun, run_kit
 from kairo_team.cli.options import JsonOption, desk_of
@@ -34,7 +34,7 @@ class _Found(NamedTuple):
     """What --check could not find out."""
 
 
-@plugins_app.command(epilog=exit_codes("listed", {NOT_MET: "--check found something wrong"}))
+@plugins_app.command(epilog=list_exit_codes("listed", {NOT_MET: "--check found something wrong"}))
 def plugins(
     context: typer.Context,
     kind: Annotated[

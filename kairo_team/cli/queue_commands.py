@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from kairo_team.cli.databases import database_of
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.numbers import whole_number
 from kairo_team.cli.options import DatabaseOption, JsonOption, desk_of
@@ -26,7 +26,7 @@ Queue = Annotated[
     str, typer.Argument(metavar="QUEUE", help="A team's name, or team:NAME; account:NAME; or all, for every run.")
 ]
 _HEADS = ("queue", "runs", "limit", "at work", "waiting")
-_DONE = exit_codes("done")
+_DONE = list_exit_codes("done")
 
 queue_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

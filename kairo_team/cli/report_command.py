@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kairo_team.cli.databases import any_place_of
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import answer_words, command, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import DatabaseOption, JournalOption, desk_of
 from kairo_team.cli.outputs import write_output
@@ -35,7 +35,7 @@ _BAD: Final = (RowState.FAILED, RowState.CANCELLED, RowState.SKIPPED)
 report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@report_app.command(epilog=exit_codes("written"))
+@report_app.command(epilog=list_exit_codes("written"))
 def report(
     context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN|EVENTS.jsonl", help="A recorded run, or a file of events.")],
@@ -105,14 +105,14 @@ def _page_of_file(file: Path, run_id: str | None) -> str:
     story = stories[run_id or outermost[0]]
     name = quoted(story.run_id)
     waiting = story.ended is None or story.ended.state in ("suspended", "interrupted")
-    inside = _inside(story, stories)
+    inside = _runs_inside(story, stories)
     asked = [one.question for any_run in (story, *inside) for one in any_run.questions if one.is_open]
     answers = [f"kairo {' '.join(words)} --journal FILE" for words in answer_words(story.run_id, asked)]
     known = Known(commands=(*answers, f"kairo resume {name} --journal FILE") if waiting else ())
     return render_report(story, known, inside)
 
 
-def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
+def _runs_inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
     """Return the runs inside a run, at any depth, in the order they began."""
     known = {story.run_id}
     found: list[RunStory] = []

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kairo_team.cli.databases import any_place_of
-from kairo_team.cli.exit_codes import EXIT_CODES, exit_codes
+from kairo_team.cli.exit_codes import EXIT_CODES, list_exit_codes
 from kairo_team.cli.loading import read_team_spec
 from kairo_team.cli.options import (
     AccountOption,
@@ -68,7 +68,7 @@ def run(
         return desk.run(kept, events, content)
 
 
-@run_app.command(epilog=exit_codes("it can start", refused="it cannot"))
+@run_app.command(epilog=list_exit_codes("it can start", refused="it cannot"))
 def check(
     context: typer.Context,
     file: TeamFile,
@@ -92,7 +92,7 @@ def check(
         return desk.check(job, recorded=recorded)
 
 
-@run_app.command(epilog=exit_codes("drawn", refused="it cannot be"))
+@run_app.command(epilog=list_exit_codes("drawn", refused="it cannot be"))
 def graph(
     context: typer.Context,
     file: TeamFile,

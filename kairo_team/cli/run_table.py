@@ -130,18 +130,18 @@ def run_document(run: RecordedRun) -> dict[str, Any]:
     """Return the fields of a run, for a document."""
     return run._asdict() | {
         "source": dict(run.source),
-        "usage": _plain(run.usage),
-        "held": _plain(run.held),
-        "started_at": _at(run.started_at),
-        "updated_at": _at(run.updated_at),
+        "usage": _as_json(run.usage),
+        "held": _as_json(run.held),
+        "started_at": _as_time(run.started_at),
+        "updated_at": _as_time(run.updated_at),
     }
 
 
-def _at(seconds: float) -> str:
+def _as_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _plain(value: Usage | Budget) -> Any:
+def _as_json(value: Usage | Budget) -> Any:
     return adapter(type(value)).dump_python(value, mode="json")
 
 
@@ -266,7 +266,7 @@ def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
     for one in calls[:_MOST_LISTED]:
         spent = f": {one.usage}" if one.usage.tokens else ""
         where = f" in task {one.task_id!r}" if one.task_id is not None else ""
-        screen.print_indented(f"{one.what} {one.name}{where}, sent at {_at(one.sent_at)}{spent}")
+        screen.print_indented(f"{one.what} {one.name}{where}, sent at {_as_time(one.sent_at)}{spent}")
     screen.print_more(len(calls) - _MOST_LISTED, "call")
 
 
@@ -320,13 +320,13 @@ def show_commands(commands: Sequence[str], screen: Screen, *, title: str | None 
 def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None = None) -> dict[str, Any]:
     """Return the document of `kairo show`: a run's fields in `kairo runs`, and its state in detail."""
     return run_document(record.run) | {
-        "budget": _plain(record.budget),
+        "budget": _as_json(record.budget),
         "set_aside": record.set_aside,
         "error": record.error,
         "tasks": [_task(one) for one in record.tasks],
-        "calls": [one._asdict() | {"usage": _plain(one.usage)} for one in record.calls],
+        "calls": [one._asdict() | {"usage": _as_json(one.usage)} for one in record.calls],
         "in_doubt": [
-            asdict(one) | {"usage": _plain(one.usage), "held": _plain(one.held), "sent_at": _at(one.sent_at)}
+            asdict(one) | {"usage": _as_json(one.usage), "held": _as_json(one.held), "sent_at": _as_time(one.sent_at)}
             for one in record.in_doubt
         ],
         "questions": [adapter(HumanRequest).dump_python(one, mode="json") for one in record.questions],
@@ -343,6 +343,6 @@ def _task(task: TaskStanding) -> dict[str, Any]:
         "member": task.member,
         "waits_for": task.waits_for or None,
         "attempts": outcome.attempts if outcome is not None else None,
-        "usage": _plain(outcome.usage) if outcome is not None else None,
+        "usage": _as_json(outcome.usage) if outcome is not None else None,
         "error": outcome.error if outcome is not None else None,
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.options import desk_of
 from kairo_team.evaluators.rubric import Rubric
 
@@ -27,13 +27,13 @@ def schema(context: typer.Context) -> int:
     return 0
 
 
-@schema_app.command("rubric", epilog=exit_codes("printed"))
+@schema_app.command("rubric", epilog=list_exit_codes("printed"))
 def schema_rubric(context: typer.Context) -> int:
     """Print the JSON Schema of a rubric in .yaml, .toml or .json."""
     return _print(context, Rubric.json_schema())
 
 
-@schema_app.command("team", epilog=exit_codes("printed"))
+@schema_app.command("team", epilog=list_exit_codes("printed"))
 def schema_team(context: typer.Context) -> int:
     """Print the JSON Schema of a team in .yaml, .toml or .json."""
     from kairo_team.data.teams.loading import team_schema  # slow to import

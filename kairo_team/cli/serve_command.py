@@ -19,7 +19,7 @@ from kairo_team._util.database_url import has_password
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.databases import DATABASE, DatabaseUrl, away_from_children, clustered, place_of
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.journals import made
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
@@ -86,7 +86,7 @@ _PLACES: Final = {
 serve_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@serve_app.command(epilog=exit_codes("ended by Ctrl-C, or by the client over stdio"))
+@serve_app.command(epilog=list_exit_codes("ended by Ctrl-C, or by the client over stdio"))
 def serve(
     file: TeamFile,
     *,

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kairo_team._util.terminal import clean
-from kairo_team.cli.exit_codes import exit_codes
+from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import existing, made, place_name, why_waiting
 from kairo_team.cli.numbers import seconds
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
@@ -41,7 +41,7 @@ _MOST: Final = 200
 top_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@top_app.command(epilog=exit_codes("shown, or ended by Ctrl-C"))
+@top_app.command(epilog=list_exit_codes("shown, or ended by Ctrl-C"))
 def top(
     context: typer.Context,
     *,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kairo_team.cli.databases import DatabaseUrl
-from kairo_team.cli.exit_codes import NOT_MET, exit_codes
+from kairo_team.cli.exit_codes import NOT_MET, list_exit_codes
 from kairo_team.cli.journals import existing, made
 from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, refusing
@@ -20,7 +20,9 @@ from kairo_team.views.text import count
 upkeep_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@upkeep_app.command(epilog=exit_codes("this version can use the format", {NOT_MET: "the format is older (--check)"}))
+@upkeep_app.command(
+    epilog=list_exit_codes("this version can use the format", {NOT_MET: "the format is older (--check)"})
+)
 def migrate(
     context: typer.Context,
     *,
@@ -43,7 +45,7 @@ def migrate(
     code = NOT_MET if found.is_old else 0
     document = {"format": found.number, "uses": FORMAT, "is_old": found.is_old}
     name = str(place) if isinstance(place, Path) else "the database"
-    sentence = f"{name} {_said(before, found)}"
+    sentence = f"{name} {_describe_format(before, found)}"
     return desk.present(document, lambda screen: screen.print_text(sentence), code)
 
 
@@ -60,7 +62,7 @@ def _format_of(place: Path | DatabaseUrl) -> Format:
     return found
 
 
-def _said(before: Format, now: Format) -> str:
+def _describe_format(before: Format, now: Format) -> str:
     has = f"has format {now.number}" if now.number else "has no tables"
     if now.is_old:
         return f"{has}, and this version uses format {FORMAT}: kairo migrate makes it"
@@ -71,7 +73,7 @@ def _said(before: Format, now: Format) -> str:
     return f"{has}, the one this version uses"
 
 
-@upkeep_app.command(epilog=exit_codes("copied"))
+@upkeep_app.command(epilog=list_exit_codes("copied"))
 def backup(
     context: typer.Context,
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The journal to copy, such as runs.db.")],

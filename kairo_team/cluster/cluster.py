@@ -112,7 +112,7 @@ class Cluster:
         with self._starting:
             if not self._started:
                 self._install()
-                self._insist(self.journal.process.start)
+                self._call_once_reached(self.journal.process.start)
                 # Made under the lock, because runs ask for it in several threads, and `cached_property` has no lock.
                 _ = self.mailbox
                 self.monitor.start()
@@ -121,7 +121,7 @@ class Cluster:
     def _install(self) -> None:
         """Install the engine, once; raises `Misuse` if other processes use another engine on this database."""
         if not self._installed:
-            self._insist(self._install_engine)
+            self._call_once_reached(self._install_engine)
             self._installed = True
 
     def _install_engine(self) -> None:
@@ -137,7 +137,7 @@ class Cluster:
             raise Misuse(f"{self.journal.place} is used with engine={found!r}: use that one, not {self.engine!r}")
         self.delivery.install()
 
-    def _insist(self, make: Callable[[], object]) -> None:
+    def _call_once_reached(self, make: Callable[[], object]) -> None:
         """Call `make` once the database can be reached; raise `JournalError` for other errors of the engine."""
         try:
             self.journal.insist(make)

@@ -243,11 +243,11 @@ class Worker:
         """Begin the delivered units until the worker ends."""
         while self._group is not None:
             while self._delivered:
-                self._group.start_soon(self._do, *self._delivered.popleft())
+                self._group.start_soon(self._do_unit, *self._delivered.popleft())
             self._news = anyio.Event()
             await self._news.wait()
 
-    async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
+    async def _do_unit(self, unit: str, fence: int, done: Future[None]) -> None:
         """Claim a delivered unit and do it; acknowledge the delivery, however that ends."""
         if (unit, fence) in self._doing:  # it was delivered twice
             self._report(DeliveryRefused())

@@ -249,9 +249,9 @@ class _Json:
 
     def document(self) -> Any:
         """Return the only value."""
-        value, end = self._value(self._next(0), ())
-        if self._next(end) < len(self._text):
-            raise self._wrong("there is text after the value", self._next(end))
+        value, end = self._value(self._skip_blanks(0), ())
+        if self._skip_blanks(end) < len(self._text):
+            raise self._mistake_at("there is text after the value", self._skip_blanks(end))
         return value
 
     def _value(self, at: int, place: Place) -> tuple[Any, int]:
@@ -259,53 +259,53 @@ class _Json:
         opening = self._text[at : at + 1]  # a slice is empty at the end, an index would raise
         if opening in ("{", "["):
             if len(place) >= DEEPEST:
-                raise self._wrong(f"it is nested more than {DEEPEST} deep", at)
+                raise self._mistake_at(f"it is nested more than {DEEPEST} deep", at)
             return self._items(at + 1, place, "}" if opening == "{" else "]")
         try:
             return self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
-            raise self._wrong(f"it is not JSON: {error.msg}", error.pos) from None
+            raise self._mistake_at(f"it is not JSON: {error.msg}", error.pos) from None
         except ValueError as error:
-            raise self._wrong(str(error), at) from None
+            raise self._mistake_at(str(error), at) from None
 
     def _items(self, at: int, place: Place, closing: str) -> tuple[Any, int]:
         """Return the list or mapping that `closing` ends, and where it ends; the keys of a list are its indices."""
         values: dict[int | str, Any] = {}
-        at = self._next(at)
+        at = self._skip_blanks(at)
         ended = self._text[at : at + 1] == closing
         if ended:
             at += 1
         while not ended:
             key: int | str = len(values)
             if closing == "}":
-                key, at = self._key(self._next(at), values)
+                key, at = self._key(self._skip_blanks(at), values)
                 self.lines[*place, key] = self._line(at)
-            values[key], at = self._value(self._next(at), (*place, key))
-            at, ended = self._after(at, closing)
+            values[key], at = self._value(self._skip_blanks(at), (*place, key))
+            at, ended = self._read_after(at, closing)
         return (values if closing == "}" else [*values.values()]), at
 
     def _key(self, at: int, values: dict[int | str, Any]) -> tuple[str, int]:
         if self._text[at : at + 1] != '"':
-            raise self._wrong("it is not JSON: expected a key in double quotes", at)
+            raise self._mistake_at("it is not JSON: expected a key in double quotes", at)
         try:
             key, end = self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
-            raise self._wrong(f"it is not JSON: {error.msg}", error.pos) from None
+            raise self._mistake_at(f"it is not JSON: {error.msg}", error.pos) from None
         if key in values:
-            raise self._wrong(f"the key {key!r:.80} is given twice", at)
-        end = self._next(end)
+            raise self._mistake_at(f"the key {key!r:.80} is given twice", at)
+        end = self._skip_blanks(end)
         if self._text[end : end + 1] != ":":
-            raise self._wrong("it is not JSON: expected a colon", end)
+            raise self._mistake_at("it is not JSON: expected a colon", end)
         return key, end + 1
 
-    def _after(self, at: int, closing: str) -> tuple[int, bool]:
-        at = self._next(at)
+    def _read_after(self, at: int, closing: str) -> tuple[int, bool]:
+        at = self._skip_blanks(at)
         found = self._text[at : at + 1]
         if found not in (",", closing) or not found:
-            raise self._wrong(f"it is not JSON: expected a comma or {closing}", at)
+            raise self._mistake_at(f"it is not JSON: expected a comma or {closing}", at)
         return at + 1, found == closing
 
-    def _next(self, at: int) -> int:
+    def _skip_blanks(self, at: int) -> int:
         found = _BLANK.match(self._text, at)
         return found.end() if found else at
 
@@ -316,7 +316,7 @@ class _Json:
         self._counted = (at, line)
         return line
 
-    def _wrong(self, says: str, at: int) -> Unreadable:
+    def _mistake_at(self, says: str, at: int) -> Unreadable:
         return Unreadable(says, self._line(at))
 
 

@@ -35,12 +35,12 @@ def sentences(mistakes: Sequence[Mistake], name: str, line_of: LineOf) -> Iterat
                     for n, one in enumerate(mistakes))  # fmt: skip
     for line, _, _, one in placed[:MOST]:
         where = f"{name}, line {line}: " if line else f"{name}: "
-        yield f"{where}{_shown(one.path)}{' ' if one.path else ''}{one.says}"
+        yield f"{where}{_show_path(one.path)}{' ' if one.path else ''}{one.says}"
     if len(placed) > MOST:
         yield f"{name}: and {len(placed) - MOST} more mistakes"
 
 
-def _shown(path: Place) -> str:
+def _show_path(path: Place) -> str:
     named = (isinstance(step, str) and step.replace("-", "_").isidentifier() for step in path)
     steps = (f".{step:.80}" if plain else f"[{step!r:.80}]" for step, plain in zip(path, named, strict=True))
     return "".join(steps).removeprefix(".")

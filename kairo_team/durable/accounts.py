@@ -162,14 +162,14 @@ def begin(connection: Connection, request: TeamExecutionRequest, charged: str | 
     Raises `Misuse` if the account does not exist, or exists with another parent or other windows, and the errors of
     `set_aside`.
     """
-    name = charged if isinstance(charged, str) else _made(connection, charged)
+    name = charged if isinstance(charged, str) else _create_account(connection, charged)
     _check_there(connection, name)
     sql = "INSERT INTO charge (run_id, account, epoch) VALUES (?, ?, ?)"
     connection.execute(sql, (request.run_id, name, epoch))
     set_aside(connection, request.run_id, epoch, request.config.budget)
 
 
-def _made(connection: Connection, terms: AccountTerms) -> str:
+def _create_account(connection: Connection, terms: AccountTerms) -> str:
     """Create an account unless it exists, and return its name."""
     row = connection.execute("SELECT * FROM account WHERE name = ?", (terms.name,)).fetchone()
     if row is None:
@@ -409,7 +409,9 @@ def change(
             _check_may_have_windows(row, every)
             # The open window ends now. A window's key is its beginning, so the next one begins later, if by a moment.
             now = clock(connection)
-            row = _open(connection, row, _next(row, new_every, new_tz, now, max(now, nextafter(row["since"], inf))))
+            row = _open(
+                connection, row, _with_next_window(row, new_every, new_tz, now, max(now, nextafter(row["since"], inf)))
+            )
         _change_limits(connection, row, limit)
     return next(one for one in read(connection) if one.name == name)
 
@@ -506,10 +508,10 @@ def _as_of(row: Any, now: float) -> Mapping[str, Any]:
     if row["every"] is None or now < row["until"]:
         return dict(zip(row.keys(), row, strict=True))
     # Where clocks jump by less than an hour, the computed hour may begin before the last one has ended.
-    return _next(row, row["every"], row["tz"], now, row["until"])
+    return _with_next_window(row, row["every"], row["tz"], now, row["until"])
 
 
-def _next(row: Any, every: Every, tz: str, now: float, earliest: float) -> Mapping[str, Any]:
+def _with_next_window(row: Any, every: Every, tz: str, now: float, earliest: float) -> Mapping[str, Any]:
     """Return an account with an empty window around `now` that does not begin before `earliest`."""
     since, until = window_at(every, tz, now)
     window = {"every": every, "tz": tz, "since": max(since, earliest), "until": until}

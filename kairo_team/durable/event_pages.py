@@ -30,7 +30,7 @@ _SHORT: Final = 60
 
 def written_page(events: Iterable[Event], said: Said) -> str:
     """Return events as the page that a journal keeps, and add the parts of their prompts to `said`."""
-    return "\n".join(_once(event, said).to_json() for event in events)
+    return "\n".join(_with_references(event, said).to_json() for event in events)
 
 
 def read_pages(connection: Connection, run_id: str, pages: Iterable[str]) -> Iterator[Event]:
@@ -78,7 +78,7 @@ def _part(connection: Connection, run_id: str, written: Any, prompts: dict[int, 
     return prompts[seq][index]
 
 
-def _once(event: Event, said: Said) -> Event:
+def _with_references(event: Event, said: Said) -> Event:
     """Return an event whose repeated parts are replaced by references to the first one."""
     if not _is_prompt(event):
         return event

@@ -75,7 +75,7 @@ def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
 
 
 @cache
-def _translated(sql: str) -> bytes:
+def _with_psycopg_marks(sql: str) -> bytes:
     """Return a statement with psycopg's parameter marks."""
     return sql.replace("%", "%%").replace("?", "%s").encode()  # psycopg's types accept no `str` but a literal
 
@@ -106,7 +106,7 @@ class PostgresConnection:
         """Execute a statement; characters that PostgreSQL cannot store are replaced."""
         if not parameters:
             return self.raw.execute(sql.encode())
-        return self.raw.execute(_translated(sql), [_as_text(one) for one in parameters])
+        return self.raw.execute(_with_psycopg_marks(sql), [_as_text(one) for one in parameters])
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
         """Execute a statement once for each item of `parameters`."""
@@ -274,8 +274,8 @@ class PostgresDatabase(Database):
         self.repeat(self._prepare)
 
     def _prepare(self) -> None:
-        # `_breakable` is inside `_named`, which would take its errors too.
-        with self.connecting() as connection, self._named("it cannot be opened"), self._breakable():
+        # `_connection_may_break` is inside `_named`, which would take its errors too.
+        with self.connecting() as connection, self._named("it cannot be opened"), self._connection_may_break():
             found = read_format(connection, self._schema)
             found.check(self.place)
             if found.is_old:
@@ -314,7 +314,7 @@ class PostgresDatabase(Database):
             raise JournalError(self.place, f"{what}: {str(error).strip()}") from error
 
     @contextmanager
-    def _breakable(self) -> Generator[None]:
+    def _connection_may_break(self) -> Generator[None]:
         """Raise `ConnectionBroke` when the connection breaks: the block can be repeated from its beginning."""
         try:
             yield
@@ -325,7 +325,7 @@ class PostgresDatabase(Database):
         """Call a function that connects by itself; repeat it when a connection breaks, for `patience` seconds."""
 
         def once() -> Result:
-            with self._breakable():
+            with self._connection_may_break():
                 return function()
 
         return self.repeat(once)
@@ -334,7 +334,7 @@ class PostgresDatabase(Database):
         """Call a function in a transaction of its own; repeat it when the connection breaks, so make it idempotent."""
 
         def once() -> Result:
-            with self.connecting() as connection, self._breakable(), connection.transaction():
+            with self.connecting() as connection, self._connection_may_break(), connection.transaction():
                 return function(connection)
 
         return self.repeat(once)
@@ -434,7 +434,7 @@ class PostgresDatabase(Database):
     def reading(self) -> Generator[Connection]:
         """Read one snapshot, which includes all earlier entries. Keep the block short."""
         self._flush()
-        with self.connecting() as connection, self._named("it cannot be read"), self._breakable():
+        with self.connecting() as connection, self._named("it cannot be read"), self._connection_may_break():
             # `_keep_idle` ends it.
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             with its_texts(connection):
@@ -452,10 +452,10 @@ class PostgresDatabase(Database):
     def changing(self) -> Generator[Connection]:
         """Change the database in one transaction, concurrently with others; lock the rows that decisions depend on."""
         with self.connecting() as connection, self._named("it cannot be written"):
-            with self._breakable(), its_texts(connection):
+            with self._connection_may_break(), its_texts(connection):
                 connection.execute("BEGIN")
                 yield connection
-            # Not in `_breakable`: if the connection breaks now, the changes may be committed, and must not be repeated.
+            # Outside that block: if the connection breaks now, the changes may be committed, and must not be repeated.
             connection.execute("COMMIT")
 
     # ------------------------------------------------------------------ the writer

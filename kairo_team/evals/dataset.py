@@ -240,7 +240,7 @@ def _rubric(who: str, specs: Any) -> Rubric | None:
             )
         single = {} if given is None else {_FIRST[name]: given}
         values = cast("dict[str, Any]", given) if isinstance(given, dict) else single
-        made = _criterion(who, name, id_of(_called(values) or name, criteria), values)
+        made = _criterion(who, name, id_of(_result_name(values) or name, criteria), values)
         criteria[made.id] = made
     return Rubric(list(criteria.values()))
 
@@ -256,7 +256,7 @@ def _parts(who: str, spec: Any) -> tuple[str, Any]:
     raise ValueError(f"{who}: an evaluator is a name, or an object with one name, not {spec!r:.60}")
 
 
-def _called(values: Mapping[str, Any]) -> str:
+def _result_name(values: Mapping[str, Any]) -> str:
     """Return the name that an evaluator gives its result, or ""."""
     inner: Any = values.get("assertion")
     named = cast("dict[str, Any]", inner) if isinstance(inner, dict) else values

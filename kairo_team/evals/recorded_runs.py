@@ -374,12 +374,12 @@ def _draw(
         else:
             works.append(found)
     if not works:
-        raise ValueError(_nothing(recorded, team, skipped))
+        raise ValueError(_explain_no_runs(recorded, team, skipped))
     works.sort(key=lambda one: (one.run.started_at, one.run.run_id))
     return works, dict(skipped), len(chosen) - looked
 
 
-def _nothing(recorded: Sequence[RecordedRun], team: str, skipped: Mapping[str, int]) -> str:
+def _explain_no_runs(recorded: Sequence[RecordedRun], team: str, skipped: Mapping[str, int]) -> str:
     said = f"no finished run of team {team!r} has a result to judge"
     others = {run.team for run in recorded}
     if not others:

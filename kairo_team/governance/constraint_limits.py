@@ -53,12 +53,12 @@ class _Limit(ABC):
 
     def _validated(self, used: float | Decimal) -> ResourceValidation:
         violated = used >= self.limit
-        reason = f"{_shown(used)} of {_shown(self.limit)} {self.unit} are used" if violated else ""
+        reason = f"{_show_amount(used)} of {_show_amount(self.limit)} {self.unit} are used" if violated else ""
         metrics = {"used": _as_json(used), "limit": _as_json(self.limit), "unit": self.unit}
         return ResourceValidation(violated, reason, metrics)
 
 
-def _shown(amount: float | Decimal) -> str:
+def _show_amount(amount: float | Decimal) -> str:
     return f"{amount:g}" if isinstance(amount, float) else f"{amount}"
 
 

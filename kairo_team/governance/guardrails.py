@@ -255,10 +255,10 @@ def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
     if own_id == name and phases is None and order is None:
         return name, policy
     seat = seat_of(policy)
-    return own_id, Placed(_moved(seat if own_id == name else seat._replace(name=own_id), phases, order))
+    return own_id, Placed(_overridden(seat if own_id == name else seat._replace(name=own_id), phases, order))
 
 
-def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
+def _overridden(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
     """Return the declarations of a policy, overridden by the configuration."""
     # A policy such as the MCP policy decides by names alone, before any other sees the arguments.
     if order is not None and seat.order == -math.inf:

@@ -94,8 +94,8 @@ class Price:
     def most(self, prompt: int, completion: int) -> Decimal:
         """Return the most dollars that a call of up to that many tokens can cost, with or without a cache."""
         # How the prompt will be cached is unknown before the call.
-        dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
-        return self._sum((prompt, dearest), (completion, self.output))
+        highest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
+        return self._sum((prompt, highest), (completion, self.output))
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
         """Return the cost of a finished call, in dollars."""
@@ -333,10 +333,10 @@ def _price_above(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:
 def _rate(prices: ModelPrice, keys: tuple[str, ...], above: int) -> Decimal | None:
     """Return the highest listed rate for a prompt longer than `above`; None without a listed rate."""
     listed = [value for key in keys if (value := getattr(prices, key, None)) is not None]
-    return max((_at(value, above) for value in listed), default=None)
+    return max((_rate_beyond(value, above) for value in listed), default=None)
 
 
-def _at(value: Decimal | TieredPrices, above: int) -> Decimal:
+def _rate_beyond(value: Decimal | TieredPrices, above: int) -> Decimal:
     """Return the rate for a prompt longer than `above`."""
     if isinstance(value, Decimal):
         return value

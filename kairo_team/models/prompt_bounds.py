@@ -176,13 +176,13 @@ def _google(width: int, height: int) -> int:
     return max(2_240, ceil(width / side) * ceil(height / side) * 258)
 
 
-def _any(width: int, height: int) -> int:
+def _any_encoder(width: int, height: int) -> int:
     """Patches of 14 pixels, the smallest of known encoders; small images are scaled up, to 4 tiles of 1,601 tokens."""
     return max(8_192, ceil(width / 14) * ceil(height / 14))
 
 
 _IMAGES: Final[dict[Rule, Callable[[int, int], int]]] = {
-    "openai": _openai, "openai-mini": _openai_mini, "anthropic": _anthropic, "google": _google, "any": _any,
+    "openai": _openai, "openai-mini": _openai_mini, "anthropic": _anthropic, "google": _google, "any": _any_encoder,
 }  # fmt: skip
 
 

@@ -83,10 +83,10 @@ def provider_model(name: str) -> ProviderModel:
             raise MissingExtra(f"the model {name!r}", "models") from error
         why = f"the library of its provider is not installed: pip install 'pydantic-ai-slim[{library}]'"
         raise ModelUnavailable(name, why) from error
-    return ProviderModel(name, _inferred(name), partial(_inferred, name))
+    return ProviderModel(name, _infer_model(name), partial(_infer_model, name))
 
 
-def _inferred(name: str) -> Model[Any]:
+def _infer_model(name: str) -> Model[Any]:
     from pydantic_ai.models import infer_model
 
     try:
@@ -130,7 +130,7 @@ class ProviderModel:
     def __init__(self, name: str, model: Model[Any], make: Callable[[], Model[Any]] | None = None) -> None:
         """Take a model, and a function that makes another with its own client; None: all event loops use `model`."""
         self.name = name
-        self._model = self._prepared(model)
+        self._model = self._prepare_model(model)
         self._kinds = class_names(model)
         self._make = make or (lambda: model)
         self._unused = [model]
@@ -150,7 +150,7 @@ class ProviderModel:
         """Answer one request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
         from pydantic_ai.direct import model_request
 
-        messages, options = self._asked(request)
+        messages, options = self._messages_and_options(request)
         async with self._connected(request) as (client, seen):
             reply = await model_request(client, messages, **options)
         return self._read(reply, seen)
@@ -174,7 +174,7 @@ class ProviderModel:
             response = await self.complete(request)
             on_text(response.text)
             return response
-        messages, options = self._asked(request)
+        messages, options = self._messages_and_options(request)
         pieces = Pieces(on_text, on_thinking)
         try:
             async with self._connected(request) as (client, seen):
@@ -224,14 +224,14 @@ class ProviderModel:
                 if meant is None:
                     raise
                 unread = meant is not error or meant.why.startswith(NOT_JSON)  # else it is the provider's own error
-                explained = self._explained(self._located(meant) if unread else meant, request)
+                explained = self._with_advice(self._with_address(meant) if unread else meant, request)
                 raise explained from (None if meant is error else error)
 
-    def _explained(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
+    def _with_advice(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
         """Return the error of a request, with advice if there is any."""
         return error
 
-    def _located(self, error: ModelCallError) -> ModelCallError:
+    def _with_address(self, error: ModelCallError) -> ModelCallError:
         """Return the error with the address of the server, if it is about a reply that cannot be read."""
         address = getattr(self._model, "base_url", None)
         if error.kind != "unknown" or "://" in error.why or not address:
@@ -247,7 +247,7 @@ class ProviderModel:
             try:
                 model = self._unused.pop()  # it is atomic: two threads cannot take the same client
             except IndexError:
-                model = self._prepared(self._make())
+                model = self._prepare_model(self._make())
             client = self._clients[loop] = _Client(model)
         client.users += 1  # no await since the look-up: two tasks of a loop cannot both make a client
         try:
@@ -263,14 +263,14 @@ class ProviderModel:
             if not client.users:
                 del self._clients[loop]
 
-    def _prepared(self, model: Model[Any]) -> Model[Any]:
+    def _prepare_model(self, model: Model[Any]) -> Model[Any]:
         """Return the model; its client does not retry."""
         client: Any = getattr(model, "client", None)
         if hasattr(client, "max_retries"):
             client.max_retries = 0  # retries of the provider's own library would not be held or reported
         return model
 
-    def _asked(self, request: ModelRequest) -> tuple[Sequence[ModelMessage], dict[str, Any]]:
+    def _messages_and_options(self, request: ModelRequest) -> tuple[Sequence[ModelMessage], dict[str, Any]]:
         """Return the messages and the options of a request, in pydantic-ai's types."""
         try:
             refuse_files(self, request)
@@ -328,7 +328,7 @@ class ProviderModel:
             meant = call_error(self.name, error)  # clients do not check the types of what they pass on
             if meant is None or meant is error:
                 raise
-            raise self._located(meant) from error
+            raise self._with_address(meant) from error
 
     def _response(self, reply: ProviderReply, seen: Seen) -> ModelResponse:
         if reply.finish_reason == "error":

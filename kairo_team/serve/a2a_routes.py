@@ -147,7 +147,7 @@ class A2a:
                 call_id = named
             call = self._read(request, given, call_id)
             answer = await self._methods[call.method](call)
-            return answer.send if isinstance(answer, TaskStream) else _sends(call.envelope(answer))
+            return answer.send if isinstance(answer, TaskStream) else _response_sender(call.envelope(answer))
         except _Fault as error:
             fault = error
         except TooMany:
@@ -163,7 +163,7 @@ class A2a:
             fault = _Fault(-32603, "INTERNAL_ERROR", f"{type(error).__name__}: {error}")
         about = {"@type": _ERROR_INFO, "reason": fault.reason, "domain": "a2a-protocol.org"}
         told = {"code": fault.code, "message": fault.sentence, "data": [about]}
-        return _sends({"jsonrpc": "2.0", "id": call_id, "error": told})
+        return _response_sender({"jsonrpc": "2.0", "id": call_id, "error": told})
 
     def _read(self, request: Request, given: Json, call_id: str | int | None) -> Call:
         if given.get("jsonrpc") != "2.0" or call_id is None:
@@ -329,7 +329,7 @@ class TaskStream:
             if told < len(run.lines):
                 told += 1
                 line = _agent_message(run, f"line-{told}", run.lines[told - 1])
-                status = {"state": "TASK_STATE_WORKING", "timestamp": _at(run), "message": line}
+                status = {"state": "TASK_STATE_WORKING", "timestamp": _changed_at(run), "message": line}
                 await stream.give(self._event({"statusUpdate": {**self._names(), "status": status}}))
             else:
                 await stream.news(run)
@@ -353,7 +353,7 @@ def _json(body: bytes) -> Json:
         raise _Fault(-32700, "PARSE_ERROR", refused.sentence) from None
 
 
-def _sends(envelope: Json) -> Reply:
+def _response_sender(envelope: Json) -> Reply:
     """Return what sends a response."""
     response = json_reply(envelope)
 
@@ -431,7 +431,7 @@ def state_of(run: AskedRun) -> str:
 
 def status_of(run: AskedRun) -> Json:
     """Return the status of a task, with a sentence about it."""
-    status: Json = {"state": f"TASK_STATE_{state_of(run)}", "timestamp": _at(run)}
+    status: Json = {"state": f"TASK_STATE_{state_of(run)}", "timestamp": _changed_at(run)}
     if words := _words(run):
         status["message"] = _agent_message(run, "status", words)
     return status
@@ -488,7 +488,7 @@ def _moment(text: str) -> datetime:
     raise _invalid(f"statusTimestampAfter is a time with its offset, as in 2026-12-01T12:00:00Z, not {text!r:.80}")
 
 
-def _at(run: AskedRun) -> str:
+def _changed_at(run: AskedRun) -> str:
     return run.changed.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -533,16 +533,16 @@ def _old_result(result: Json) -> Json:
     """Return a result of 1.0 as one of 0.3: a task, or the event of one."""
     for name, kind in _OLD_KINDS.items():
         if name in result:
-            old = _old(result[name])
+            old = _as_in_0_3(result[name])
             last = {} if name == "artifactUpdate" else {"final": old["status"]["state"] != "working"}
             return {"kind": kind, **old, **last}
-    return {"kind": "task", **_old(result.get("task", result))}
+    return {"kind": "task", **_as_in_0_3(result.get("task", result))}
 
 
-def _old(value: Any) -> Any:
+def _as_in_0_3(value: Any) -> Any:
     """Return a value of 1.0 as it was in 0.3."""
     if is_list(value):
-        return [_old(one) for one in value]
+        return [_as_in_0_3(one) for one in value]
     if not isinstance(value, dict):
         return value
     given = an_object(value, "a value")
@@ -551,7 +551,7 @@ def _old(value: Any) -> Any:
         parts = {"parts": [_old_part(part) for part in given["parts"]]}
         role = {"kind": "message", "role": "agent"} if "role" in given else {}
         return {**given, **parts, **role}
-    old = {name: one if name == "metadata" else _old(one) for name, one in given.items()}
+    old = {name: one if name == "metadata" else _as_in_0_3(one) for name, one in given.items()}
     if "state" in old:
         old["state"] = old["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
     return old

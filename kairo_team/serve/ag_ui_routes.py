@@ -60,7 +60,7 @@ class AgUi:
         if given.resume:  # a run asks one question at a time
             run = await self._answered(caller, given.resume[0])
         else:
-            run = await self._asked(request, caller, given)
+            run = await self._request_of(request, caller, given)
 
         async def reply(send: Send) -> None:
             with run.listening():
@@ -68,7 +68,7 @@ class AgUi:
 
         return reply
 
-    async def _asked(self, request: Request, caller: Caller, given: core.RunAgentInput) -> AskedRun:
+    async def _request_of(self, request: Request, caller: Caller, given: core.RunAgentInput) -> AskedRun:
         messages = [one for message in given.messages if (one := _message(message)) is not None]
         if not messages:
             raise Refused("the run has no message: the last one, the user's, is the goal of the team's run")
@@ -331,10 +331,10 @@ def _shown(row: TaskRow) -> dict[str, Any]:
 
 def _result(result: TeamResult) -> dict[str, Any]:
     files = () if result.artifact is None else result.artifact.files
-    return described(result) | ({"files": [_described(file) for file in files]} if files else {})
+    return described(result) | ({"files": [_describe_file(file) for file in files]} if files else {})
 
 
-def _described(file: File) -> dict[str, Any]:
+def _describe_file(file: File) -> dict[str, Any]:
     about = {"name": file.name, "mimeType": file.media_type}
     if file.url is not None:
         return {**about, "url": file.url}

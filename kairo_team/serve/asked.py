@@ -312,7 +312,7 @@ class Caller:
             earlier = known.request if known is not None else await run_in_thread(partial(self._recorded, request))
             known = self._runs.get(request.run_id)  # perhaps begun meanwhile, by another request with the key
             earlier = earlier if known is None else known.request
-            if earlier is not None and _asked(earlier) != _asked(request):
+            if earlier is not None and _caller_choices(earlier) != _caller_choices(request):
                 raise OtherRequest
             if known is not None:
                 return known
@@ -491,7 +491,7 @@ def _size(runs: Iterable[AskedRun]) -> int:
     return sum(file.size or 0 for file in files)
 
 
-def _asked(request: TeamExecutionRequest) -> tuple[Any, ...]:
+def _caller_choices(request: TeamExecutionRequest) -> tuple[Any, ...]:
     """Return what a caller chose of a request."""
     return request.goal, request.context, tuple(request.files)
 

@@ -43,7 +43,9 @@ class PostgresServer:
         if self._user is not None:
             shutil.chown(folder, self._user)
         if not self._data.exists():  # a kept folder has its data
-            self._do("initdb", "-D", str(self._data), "-U", "kairo", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+            self._run_program(
+                "initdb", "-D", str(self._data), "-U", "kairo", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"
+            )
 
     @property
     def _data(self) -> Path:
@@ -134,7 +136,7 @@ class PostgresServer:
             server.send_signal(how)
             server.wait()
 
-    def _do(self, program: str, *arguments: str) -> None:
+    def _run_program(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
         done = subprocess.run(  # noqa: S603 - so was this one
             command, user=self._user, cwd=self._folder, check=False, capture_output=True

@@ -68,7 +68,7 @@ class RecordReplayModel:
         if asked < len(answers):
             self._asked[key] = asked + 1
             await checkpoint()  # as a real call would, so that tasks interleave
-            return self._given(request, answers[asked])
+            return self._recorded_answer(request, answers[asked])
         if self._model is None:
             raise self._missing(request, asked + 1)
         answer = await self._record(request, key)
@@ -108,15 +108,15 @@ class RecordReplayModel:
         self._file.add({"request": key, "number": self._asked[key], "model": model.name, **_line(request, answer)})
         return answer
 
-    def _given(self, request: ModelRequest, answer: Answer) -> ModelResponse:
+    def _recorded_answer(self, request: ModelRequest, answer: Answer) -> ModelResponse:
         if isinstance(answer, ModelCallError):
             raise answer.with_traceback(None)  # the same object may be raised again, and would collect tracebacks
         used, most = answer.usage, request.max_tokens
         if used is not None and most is not None and used.completion_tokens > most:
             raise NoRecord(
                 self.name,
-                f"{self._file}: the recorded reply to {_shown(request)} has {used.completion_tokens} tokens, this call "
-                f"allows {most}: allow more, or record again with mode='record'",
+                f"{self._file}: the recorded reply to {_show_request(request)} has {used.completion_tokens} tokens, "
+                f"this call allows {most}: allow more, or record again with mode='record'",
             )
         return answer
 
@@ -124,7 +124,7 @@ class RecordReplayModel:
         which = "no record of" if number == 1 else f"no record number {number} of"
         return NoRecord(
             self.name,
-            f"{self._file}: {which} the request {_shown(request)} ({_digest(request)[:12]}); to record it, give "
+            f"{self._file}: {which} the request {_show_request(request)} ({_digest(request)[:12]}); to record it, give "
             "RecordReplayModel the model and a mode other than 'replay'",
         )
 
@@ -221,6 +221,6 @@ def _digest(request: ModelRequest) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def _shown(request: ModelRequest) -> str:
+def _show_request(request: ModelRequest) -> str:
     asked = request.messages[-1].text if request.messages else ""
     return repr(asked if len(asked) <= _MOST_SHOWN else f"{asked[:_MOST_SHOWN]}...")

@@ -34,7 +34,7 @@ def _bad(reason: str) -> CallRefusedError:
 
 def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
     """Return the arguments as the tool takes them; for wrong ones raise `CallRefusedError`, which the model reads."""
-    given = _parsed(arguments) if isinstance(arguments, str) else _plain(arguments)
+    given = _parsed(arguments) if isinstance(arguments, str) else _plain_copy(arguments)
     if not isinstance(given, dict):
         raise _bad(f"the arguments must be a JSON object, by name, not {describe(given)[:200]!r}")
     try:
@@ -73,7 +73,7 @@ def _parsed(text: str) -> Any:
         raise _bad(f"the arguments are not JSON: {describe(error)}; they began {text[:100]!r}") from error
 
 
-def _plain(arguments: Any) -> Any:
+def _plain_copy(arguments: Any) -> Any:
     """Copy read-only values into plain dicts and lists, as functions and schema validators expect them."""
     try:
         return thaw(arguments)

@@ -96,7 +96,7 @@ class CommandGlob:
         """Return whether a command matches word by word, both as a shell reads it and split at spaces."""
         text = command.text
         # To allow, both readings must match: a tool may run the text in a shell or split it itself.
-        return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, unquoted(text))
+        return command.is_plain and _word_fits(self._naive, text.split()) and _word_fits(self._quoted, unquoted(text))
 
     def touches(self, command: Command) -> bool:
         """Return whether a command may contain one that matches, in any spelling.
@@ -106,10 +106,10 @@ class CommandGlob:
         the glob matches any option. More words may follow.
         """
         return command.is_too_long or any(
-            fnmatchcase(" ".join(words), self._whole) or self._begins(words) for words in command.readings
+            fnmatchcase(" ".join(words), self._whole) or self._may_begin(words) for words in command.readings
         )
 
-    def _begins(self, words: Sequence[str]) -> bool:
+    def _may_begin(self, words: Sequence[str]) -> bool:
         """Return whether the glob's program is among the words, and the words after it may match the glob's."""
         # Assignments (`A=b rm x`) come before the program, the one word that a shell expands to run it.
         first = next((place for place, word in enumerate(words) if "=" not in word), 0)
@@ -117,14 +117,14 @@ class CommandGlob:
         for place, word in enumerate(words):
             same = _may_be if place == first else fnmatchcase
             if (same(_name(word), self._program) or same(word, self._program)) and (
-                sets or self._follows(words[place + 1 :])
+                sets or self._may_follow(words[place + 1 :])
             ):
                 return True
             # After an assignment (`git -c alias.x=rm x`) any word may mean the program's arguments.
             sets = sets or "=" in word
         return False
 
-    def _follows(self, words: Sequence[str]) -> bool:
+    def _may_follow(self, words: Sequence[str]) -> bool:
         """Return whether the words after the program may match the glob's."""
         if self._options and not any(_is_option(word) for word in words):
             return False
@@ -143,7 +143,7 @@ class CommandGlob:
         return True
 
 
-def _fits(glob: Sequence[str], words: Sequence[str]) -> bool:
+def _word_fits(glob: Sequence[str], words: Sequence[str]) -> bool:
     free = glob[-1] in _ANY
     head = glob[:-1] if free else glob
     enough = len(words) >= max(1, len(head)) if free else len(words) == len(head)

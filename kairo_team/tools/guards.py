@@ -135,9 +135,13 @@ class RuleGuard:
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
         """Decide about one call; the decision names the rule."""
         folders = Folders(self.root)
-        # Frozen, so that every list is a tuple: `_below` knows two kinds of containers.
+        # Frozen, so that every list is a tuple: `_subjects_below` knows two kinds of containers.
         given: Mapping[str, Any] = freeze(arguments)
-        found = (one for name, held in given.items() for one in _below(name, held, "undeclared", self._names, folders))
+        found = (
+            one
+            for name, held in given.items()
+            for one in _subjects_below(name, held, "undeclared", self._names, folders)
+        )
         subjects = _bounded(found, folders)
         rules = [fitted for fitted in self._rules if fnmatchcase(tool, fitted.rule.tool)]
         beside = any(isinstance(subject, _Text) and subject.argument is None for subject in subjects)
@@ -271,7 +275,7 @@ class _Names:
         return "path" if outer == "path" else "undeclared"
 
 
-def _below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
+def _subjects_below(key: str, value: Any, outer: _Role, names: _Names, folders: Folders) -> Iterator[Path | _Text]:
     """Yield the paths, commands and undeclared strings of an argument; a command that may be a path is yielded as both.
 
     The names of the tool's own parameters are not among them.
@@ -296,7 +300,7 @@ def _held(key: str, value: Any, role: _Role, names: _Names, folders: Folders) ->
                 yield from as_path(name, folders)
             elif undeclared and not name.isidentifier():
                 yield _Text(Command(name), folders, key)
-            yield from _below(name, held, role, names, folders)
+            yield from _subjects_below(name, held, role, names, folders)
     elif is_tuple(value):
         for held in value:
             yield from _held(key, held, role, names, folders)

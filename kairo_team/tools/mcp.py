@@ -144,12 +144,12 @@ class McpServer:
         if find_spec("mcp") is None or find_spec("jsonschema_rs") is None:
             raise MissingExtra("McpServer", "mcp")
         import_module("mcp")  # it takes a second or two, which must not count as the server's
-        _hush()
+        _silence_sdk()
         return McpSession(self).open()
 
 
 @cache
-def _hush() -> None:
+def _silence_sdk() -> None:
     """Keep the SDK's log off the terminal of a program that does not configure logging."""
     # Without any handler, logging's last resort prints warnings to standard error.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
@@ -450,7 +450,7 @@ class McpSession:
         # The block was not entered.
         if not inside:
             raise ConnectionError(
-                self._masked(f"{self._name} ({place}) cannot be connected: {self._why(error)}")
+                self._masked(f"{self._name} ({place}) cannot be connected: {self._why_not_connected(error)}")
             ) from None
         # The work was done: an error of leaving changes no result.
         if inside[0] is None:
@@ -459,9 +459,11 @@ class McpSession:
         # The block's own error, which the task groups around it have wrapped.
         if not isinstance(inside[0], anyio.get_cancelled_exc_class()):
             raise inside[0]
-        raise ConnectionError(self._masked(f"{self._name} ({place}) was lost: {self._why(error)}")) from None
+        raise ConnectionError(
+            self._masked(f"{self._name} ({place}) was lost: {self._why_not_connected(error)}")
+        ) from None
 
-    def _why(self, error: BaseException) -> str:
+    def _why_not_connected(self, error: BaseException) -> str:
         """Return why the connection failed."""
         reasons = [reason for leaf in leaves_of(error) if (reason := self._reason(leaf))]
         return reasons[0] if reasons else f"{type(error).__name__}: {error}"

@@ -42,11 +42,11 @@ def model_names(server: str, tools: Sequence[str]) -> list[str]:
     """
     plain = [f"{server}_{tool}" for tool in tools]
     # Names that need no change are taken first, so that they do not depend on the others.
-    taken = {name for name in plain if _fits(name)}
+    taken = {name for name in plain if _is_fitting_name(name)}
     names: list[str] = []
     for name in plain:
         fitted = name
-        if not _fits(name):
+        if not _is_fitting_name(name):
             fitted = _UNFIT.sub("_", name)
             if len(fitted) > MAX_NAME or fitted in taken:
                 digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
@@ -82,7 +82,7 @@ def result_files(result: CallToolResult) -> list[File]:
     return files
 
 
-def _fits(name: str) -> bool:
+def _is_fitting_name(name: str) -> bool:
     return len(name) <= MAX_NAME and not _UNFIT.search(name)
 
 
@@ -90,16 +90,16 @@ def _block_text(block: Any) -> str:
     if block.type == "text":
         return str(block.text)
     if block.type == "resource_link":
-        return _described("resource", block.uri, block.mime_type, block.size)
+        return _describe_block("resource", block.uri, block.mime_type, block.size)
     if block.type != "resource":
-        return _described(block.type, block.mime_type, _decoded_size(block.data))
+        return _describe_block(block.type, block.mime_type, _decoded_size(block.data))
     inner = block.resource
     if hasattr(inner, "text"):
-        return f"{_described('resource', inner.uri, inner.mime_type, len(inner.text.encode()))}\n{inner.text}"
-    return _described("resource", inner.uri, inner.mime_type, _decoded_size(inner.blob))
+        return f"{_describe_block('resource', inner.uri, inner.mime_type, len(inner.text.encode()))}\n{inner.text}"
+    return _describe_block("resource", inner.uri, inner.mime_type, _decoded_size(inner.blob))
 
 
-def _described(*parts: str | int | None) -> str:
+def _describe_block(*parts: str | int | None) -> str:
     """Describe a block: its kind, its name or type, its size in bytes."""
     *words, size = parts
     named = " ".join(str(word) for word in words if word)

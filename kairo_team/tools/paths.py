@@ -72,8 +72,13 @@ def as_path(value: Any, folders: Folders) -> Iterator[Path]:
         yield Path(text, None, None, is_inside=False)
         return
     # A tool may expand `~` or take it as a name: the guard looks at both.
-    for meant in _homes(plain):
-        wild = [glob for word in alternatives(meant) if word != meant or WILD.search(word) for glob in _homes(word)]
+    for meant in _with_home_expanded(plain):
+        wild = [
+            glob
+            for word in alternatives(meant)
+            if word != meant or WILD.search(word)
+            for glob in _with_home_expanded(word)
+        ]
         yield _resolve(text, meant, folders.root, [names for glob in wild for names in folders.led_to(glob)])
 
 
@@ -82,13 +87,13 @@ def paths_of_words(words: Mapping[str, bool], folders: Folders) -> Sequence[Path
     found = list[Path]()
     for word, expands in words.items():
         plain = None if "\0" in word else _without_scheme(word)
-        for meant in _homes(plain) if plain is not None else ():
+        for meant in _with_home_expanded(plain) if plain is not None else ():
             glob = expands or _TILDE.match(meant)
             found.append(_resolve(word, meant, folders.root, folders.led_to(meant) if glob else ()))
     return found
 
 
-def _homes(text: str) -> Sequence[str]:
+def _with_home_expanded(text: str) -> Sequence[str]:
     return list(dict.fromkeys((text, os.path.expanduser(text))))  # noqa: PTH111 - the text may be anything
 
 
@@ -118,7 +123,7 @@ def _resolve(text: str, meant: str, root: str, may_be: Sequence[Names]) -> Path:
     top = _parts(root)
     # With the slash, so that `/work2` is not inside `/work`.
     inside = resolved == top or resolved.startswith(top.rstrip("/") + "/")
-    return Path(text, resolved, _plain(whole), inside, may_be)
+    return Path(text, resolved, _without_parents(whole), inside, may_be)
 
 
 class Folders:
@@ -150,7 +155,7 @@ class Folders:
             for names in itertools.product(*choices):
                 base = _placed(fixed)
                 # With links resolved and not: some tools take `..` by the text, others by the file system.
-                found |= dict.fromkeys((_climbed(base, names), _climbed(_plain(fixed), names)))
+                found |= dict.fromkeys((_climbed(base, names), _climbed(_without_parents(fixed), names)))
                 found |= dict.fromkeys(_climbed(*behind) for behind in self._behind_links(base, names, set()))
         except (_AnyPlaceError, RecursionError):
             return (_ANY_PATH,)
@@ -174,7 +179,7 @@ class Folders:
         if not WILD.search(first):
             inner = f"{folder}/{first}"
             behind = _placed(inner)
-            yield from self._behind_links(behind, rest, seen, linked=behind != _plain(inner))
+            yield from self._behind_links(behind, rest, seen, linked=behind != _without_parents(inner))
             return
         if first == ANY_NAMES:
             yield from self._behind_links(folder, rest, seen, linked=linked)
@@ -245,12 +250,12 @@ class PathGlob:
         fixed = "/".join(parts[:wild]) or "/"
         rest = parts[wild:]
         # A rule names the folder as written and the place that it links to.
-        bases = dict.fromkeys((_real(fixed), _plain(fixed)))
+        bases = dict.fromkeys((_real(fixed), _without_parents(fixed)))
         self._is_ascii = whole.isascii()
         named = "/" in glob or not re.search(r"\s", glob)  # else it is a glob for a command
         self._names = [_read_names(base, rest) for base in bases] if named else []
         resolved = _pattern(_real(fixed), rest)
-        written = _pattern(_plain(fixed), rest)
+        written = _pattern(_without_parents(fixed), rest)
         self._exact = re.compile(resolved, re.DOTALL)
         self._any_case = re.compile(folded(resolved), re.DOTALL)
         self._written = re.compile(folded(written), re.DOTALL)
@@ -317,7 +322,7 @@ def _target(path: str) -> str | None:
         return None
 
 
-def _plain(path: str) -> str:
+def _without_parents(path: str) -> str:
     """Return the path without `..`, with links kept."""
     return re.sub("^//", "/", _parts(os.path.normpath(path)))
 

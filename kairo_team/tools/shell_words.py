@@ -145,7 +145,7 @@ def _values(text: str) -> Iterator[tuple[str, bool]]:
         for word in _words(read):
             for whole in _pieces(word):
                 for one in _alternatives(whole) if expands else (whole,):
-                    yield from ((value, expands) for value in _glued(one))
+                    yield from ((value, expands) for value in _glued_values(one))
         for plain in (read, QUOTES.sub("", read)):
             yield from ((piece, expands) for piece in _BETWEEN.split(plain))
 
@@ -174,7 +174,7 @@ def _pieces(word: str) -> Iterator[str]:
         yield from _OPERATORS.split(one)
 
 
-def _glued(word: str) -> Iterator[str]:
+def _glued_values(word: str) -> Iterator[str]:
     """Yield the word, and values in it that may be glued to an option or a name."""
     yield word
     bare = QUOTES.sub("", word)

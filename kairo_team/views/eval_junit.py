@@ -22,35 +22,35 @@ def draw_junit(result: EvalResult) -> str:
     """
     counts = {
         "tests": len(result.trials),
-        "failures": _many(result, "failure"),
-        "errors": _many(result, "error"),
-        "skipped": _many(result, "skipped"),
+        "failures": _count_trials(result, "failure"),
+        "errors": _count_trials(result, "error"),
+        "skipped": _count_trials(result, "skipped"),
     }
     numbers = {name: str(many) for name, many in counts.items()}
     suites = Element("testsuites", numbers)
-    suite = SubElement(suites, "testsuite", {"name": _plain(f"{result.team} on {result.name}"), **numbers})
+    suite = SubElement(suites, "testsuite", {"name": _valid_xml(f"{result.team} on {result.name}"), **numbers})
     for trial in result.trials:
         _add(suite, result, trial)
     written: str = tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{written}\n'
 
 
-def _many(result: EvalResult, element: str) -> int:
+def _count_trials(result: EvalResult, element: str) -> int:
     return sum(_ELEMENTS.get(one.outcome) == element for one in result.trials)
 
 
 def _add(suite: Element, result: EvalResult, trial: Trial) -> None:
     number = f" {trial.number}" if result.repeat > 1 else ""
-    about = {"classname": _plain(result.name), "name": _plain(f"{trial.case}{number}")}
+    about = {"classname": _valid_xml(result.name), "name": _valid_xml(f"{trial.case}{number}")}
     test = SubElement(suite, "testcase", {**about, "time": f"{trial.usage.seconds:.3f}"})
     element = _ELEMENTS.get(trial.outcome)
     if element is not None:
         kind = trial.outcome if trial.cause is None else trial.cause.value
-        why = {"message": _plain(one_line(trial.why or trial.outcome, _TITLE)), "type": kind}
-        SubElement(test, element, why).text = _plain(trial.why)
+        why = {"message": _valid_xml(one_line(trial.why or trial.outcome, _TITLE)), "type": kind}
+        SubElement(test, element, why).text = _valid_xml(trial.why)
     if trial.output:
-        SubElement(test, "system-out").text = _plain(trial.output)
+        SubElement(test, "system-out").text = _valid_xml(trial.output)
 
 
-def _plain(text: str) -> str:
+def _valid_xml(text: str) -> str:
     return NOT_XML.sub("", text)

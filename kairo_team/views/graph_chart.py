@@ -55,7 +55,12 @@ def make_chart(plan: TaskGraph, team: Team | None = None) -> Chart:
     plan = _with_bodies(plan)
     bound = {} if team is None else bind(plan.tasks, team)
     nodes = [
-        Node(task.id, one_line(_who(task, bound.get(task.id, ()))), one_line(_remark(task)), one_line(task.description))
+        Node(
+            task.id,
+            one_line(_worker_of(task, bound.get(task.id, ()))),
+            one_line(_remark(task)),
+            one_line(task.description),
+        )
         for task in plan.tasks
     ]
     return Chart("Plan" if team is None else one_line(team.name), tuple(nodes), tuple(edges_of(plan.tasks)), plan)
@@ -87,7 +92,7 @@ def _bodies(task: Task, loop: Loop) -> Iterator[Task]:
             yield from _bodies(inside, inside.loop)
 
 
-def _who(task: Task, able: Sequence[str]) -> str:
+def _worker_of(task: Task, able: Sequence[str]) -> str:
     if task.member is not None:
         return task.member
     asked = task.role or some_of(sorted(task.requires), _MOST_NAMES, " + ")

@@ -123,21 +123,21 @@ class _Plan:
         self.by_id = {shape.id: shape for shape in shapes}
         self._parts: dict[str | None, list[Shape]] = defaultdict(list)
         for shape in shapes:
-            self._parts[self._around(shape.id)].append(shape)
+            self._parts[self._frames_around(shape.id)].append(shape)
         self._edges: dict[str | None, set[tuple[str, str]]] = defaultdict(set)
         """Edges between the parts of a frame, or of the plan."""
         for shape in shapes:
             for name in shape.depends_on:
                 self._take_edge(name, shape.id)
 
-    def _around(self, name: str) -> str | None:
+    def _frames_around(self, name: str) -> str | None:
         part_of = self.by_id[name].part_of
         return part_of if part_of in self.by_id and part_of != name else None
 
     def _path(self, name: str) -> list[str]:
         """Return a task and the frames around it, the outermost first."""
         path = [name]
-        while (around := self._around(path[-1])) is not None and around not in path:
+        while (around := self._frames_around(path[-1])) is not None and around not in path:
             path.append(around)
         return path[::-1]
 
@@ -220,7 +220,7 @@ class _Plan:
         rounds: dict[str, list[Shape]] = defaultdict(list)
         for one in self._parts[shape.id] if shape.grows == "loop" else ():
             rounds[_round_of(one)].append(one)
-        inner = self._inside(shape, rounds)
+        inner = self._picture_inside(shape, rounds)
         head, below = self._heights[shape.id], _BACK if rounds else 0.0
         made = Picture(max(self._width, inner.width + 2 * _PAD), head + inner.height + _PAD + below)
         made.frames[shape.id] = Box(0.0, 0.0, made.width, made.height)
@@ -231,7 +231,7 @@ class _Plan:
             made.backs[shape.id] = (right, bottom + 2), (right, bottom + 16), (left, bottom + 16), (left, bottom + 3)
         return made
 
-    def _inside(self, shape: Shape, rounds: Mapping[str, Sequence[Shape]]) -> Picture:
+    def _picture_inside(self, shape: Shape, rounds: Mapping[str, Sequence[Shape]]) -> Picture:
         if not self._most_boxed:
             return Picture()
         if not self._is_boxed(shape):

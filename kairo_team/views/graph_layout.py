@@ -87,14 +87,14 @@ def lay_out(dag: nx.DiGraph[str], width: float | Mapping[str, float], heights: M
     joined = [set(part) for part in nx.weakly_connected_components(dag) if len(part) > 1]
     number = {name: at for at, name in enumerate(dag)}
     joined.sort(key=lambda part: min(map(number.__getitem__, part)))
-    parts = [_lay_out_joined(_only(dag, part), sizes) for part in joined]
+    parts = [_lay_out_joined(_part_of_graph(dag, part), sizes) for part in joined]
     loose = [name for name in dag if not dag.degree(name)]
     if loose:
         parts.append(_in_columns(loose, sizes))
     return below_each_other(parts)
 
 
-def _only(dag: nx.DiGraph[str], part: set[str]) -> nx.DiGraph[str]:
+def _part_of_graph(dag: nx.DiGraph[str], part: set[str]) -> nx.DiGraph[str]:
     """Return a part of a graph, in the order of the whole."""
     if len(part) == len(dag):
         return dag
@@ -268,14 +268,14 @@ def _settle(columns: _Columns) -> None:
         # The last two sweeps weigh both sides, so that the final places favour neither.
         forward, last = turn % 2 == 0, turn >= _ROUNDS - 2
         for column in columns if forward else reversed(columns):
-            _stack(column, [_wish(item, forward=forward, both=last) for item in column])
+            _stack(column, [_wanted_middle(item, forward=forward, both=last) for item in column])
     top = min(item.middle - item.height / 2 for column in columns for item in column)
     for column in columns:
         for item in column:
             item.middle -= top
 
 
-def _wish(item: _Item, *, forward: bool, both: bool) -> float:
+def _wanted_middle(item: _Item, *, forward: bool, both: bool) -> float:
     """Return the mean middle of an item's neighbours; for a lane, of its neighbouring lanes if it has any."""
     others = [*item.before, *item.after] if both else list(item.before if forward else item.after)
     lanes = [other for other in others if not other.height] if not item.height else []

@@ -129,16 +129,16 @@ class PlainView:
             case events.TeamEnded():
                 return f"{self.progress.team}: {event.state}, {count(event.usage.tokens, 'token')}"
             case events.HumanRequested():
-                return f"{self._whose(event)}: a person is asked"
+                return f"{self._task_of_question(event)}: a person is asked"
             case events.HumanDecided():
-                return f"{self._whose(event)}: {describe_decision(event)}"
+                return f"{self._task_of_question(event)}: {describe_decision(event)}"
             case events.TaskEvent():
                 line = self._task_line(event.task_id, event)
                 return None if line is None else f"{event.task_id}: {line}"
             case _:
                 return None
 
-    def _whose(self, event: events.WorkEvent) -> str:
+    def _task_of_question(self, event: events.WorkEvent) -> str:
         """Return the task that a question is about, or the task whose inner run asks it."""
         return self.progress.around.get(event.run_id) or event.task_id or self.progress.team
 

@@ -294,7 +294,7 @@ class RunProgress:
         del self._by_state[row.state][row.id]
         row.state, row.last = to, last
         self._chain_left = None
-        # Inserted again, so that a state's rows are in the order they entered it: `_latest` reads them backwards.
+        # Inserted again, so that a state's rows are in the order they entered it: `_last_ended` reads them backwards.
         self._by_state[to][row.id] = row
 
     def _end(self, row: TaskRow, event: events.TaskEnded) -> None:
@@ -360,11 +360,11 @@ class RunProgress:
         busy = (RowState.RUNNING, RowState.REVIEWING, RowState.SUSPENDED)
         active = chain.from_iterable(states[state].values() for state in busy)
         picked = list(islice(active, most))
-        picked += self._latest((most - len(picked) + 1) // 2)
+        picked += self._last_ended((most - len(picked) + 1) // 2)
         picked += islice(states[RowState.PENDING].values(), most - len(picked))
         return sorted(picked, key=lambda row: row.number)
 
-    def _latest(self, most: int) -> list[TaskRow]:
+    def _last_ended(self, most: int) -> list[TaskRow]:
         """Return the tasks that ended last."""
         ends = (self._by_state[state] for state in (RowState.DONE, RowState.FAILED, RowState.CANCELLED))
         latest = [row for found in ends for row in islice(reversed(found.values()), most)]

@@ -93,12 +93,14 @@ def _nodes(story: RunStory, shapes: Sequence[Shape]) -> dict[str, _Node]:
 
 def _node(name: str, story: RunStory, inside: Mapping[str, Sequence[str]]) -> _Node:
     own = story.tasks.get(name)
-    tasks = list(_leaves(name, story, inside))
+    tasks = list(_tasks_of_frame(name, story, inside))
     usages = [task.usage + task.review_usage for task in tasks]
     tokens = sum(one.tokens for one in usages)
     if own is not None and tasks == [own]:
         paid = f" {dollars(usages[0].dollars)}" if usages[0].dollars else ""
-        return _Node(name, own.state.value, f"{own.state.value} {count(tokens, 'token')}{paid}", tokens, [*_tries(own)])
+        return _Node(
+            name, own.state.value, f"{own.state.value} {count(tokens, 'token')}{paid}", tokens, [*_attempt_arrows(own)]
+        )
     states = Counter(task.state.value for task in tasks)
     worst = next((one for one in _WORST if states[one]), "")
     # A map or loop shows its own state, a group its worst one.
@@ -107,16 +109,16 @@ def _node(name: str, story: RunStory, inside: Mapping[str, Sequence[str]]) -> _N
     return _Node(name, state, f"{states['done']:,} of {len(tasks):,} done, {more}", links=own is not None)
 
 
-def _leaves(name: str, story: RunStory, inside: Mapping[str, Sequence[str]]) -> Iterator[TaskStory]:
+def _tasks_of_frame(name: str, story: RunStory, inside: Mapping[str, Sequence[str]]) -> Iterator[TaskStory]:
     """Yield the tasks of a frame, or the task itself."""
     parts = [one for one in inside.get(name, ()) if one != name]
     for one in parts:
-        yield from _leaves(one, story, inside)
+        yield from _tasks_of_frame(one, story, inside)
     if not parts:
         yield story.tasks[name]
 
 
-def _tries(task: TaskStory) -> Iterator[tuple[int, str]]:
+def _attempt_arrows(task: TaskStory) -> Iterator[tuple[int, str]]:
     if any(status_of(one) not in ("completed", "open") for one in task.attempts):
         yield from ((one.number, style_of(one)) for one in task.attempts[-_MOST_TRIES:])
 
@@ -146,10 +148,10 @@ def _draw(
     lines += (linked(name, _frame(nodes[name], box)) for name, box in picture.frames.items())
     lines += (_arrow(path_of(route)) for route in (*picture.nexts, *(corners for _, corners in picture.arrows)))
     for name, corners in picture.backs.items():
-        lines += _back(corners, backs[name], picture.frames[name].width)
+        lines += _back_arrow(corners, backs[name], picture.frames[name].width)
     lines += (_words(x, y, "soft", words) for words, (x, y) in picture.rounds)
     lines += (linked(name, _box(nodes[name], box, most)) for name, box in picture.boxes.items())
-    lines += (linked(name, _square(nodes[name], box)) for name, box in picture.squares.items())
+    lines += (linked(name, _small_task(nodes[name], box)) for name, box in picture.squares.items())
     # In lines, because an open page is sent the changed lines of its parts.
     return Markup("\n").join([*lines, Markup("</svg>")])
 
@@ -158,7 +160,7 @@ def _arrow(path: str, style: str = "edge") -> Markup:
     return Markup('<path class="{}" marker-end="url(#arrow)" d="{}"/>').format(style, path)
 
 
-def _back(corners: Sequence[Point], until: str, width: float) -> Iterator[Markup]:
+def _back_arrow(corners: Sequence[Point], until: str, width: float) -> Iterator[Markup]:
     yield _arrow("M" + " L".join(f"{x:.0f},{y:.0f}" for x, y in corners), "edge back")
     words = f"again until {one_line(until)}" if until else "again"
     most = int((width - 60) / _CELL)
@@ -210,7 +212,7 @@ def _try(number: int, style: str, x: float) -> Markup:
     )
 
 
-def _square(node: _Node, box: Box) -> Markup:
+def _small_task(node: _Node, box: Box) -> Markup:
     back = " revised" if any(style == "a-back" for _, style in node.tries) else ""
     sign = Markup('<text x="7" y="11">{}</text>').format(_SIGNS[node.state]) if node.state in _SIGNS else ""
     return Markup(
@@ -224,7 +226,7 @@ def _legend(picture: Picture) -> Markup:
     words += ["Small square: one task."] if picture.squares else []
     drawn = Markup('<span><svg viewBox="-1 -1 16 16" class="key" aria-hidden="true">{}</svg>{}</span> ')
     # All states, not only the plan's: the words stay while an open page shows a run under way.
-    states = [drawn.format(_square(_Node("", one.value, ""), Box(0, 0, 0, 0)), one.value) for one in RowState]
+    states = [drawn.format(_small_task(_Node("", one.value, ""), Box(0, 0, 0, 0)), one.value) for one in RowState]
     tries = (("a-back", "attempt that was sent back"), ("a-error", "attempt that failed"))
     keys = [drawn.format(Markup('<g class="try {}"><rect/></g>').format(style), said) for style, said in tries]
     return Markup('{}<span class="keys">{}</span>').format(" ".join(words), Markup("").join([*states, *keys]))

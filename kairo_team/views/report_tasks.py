@@ -273,7 +273,7 @@ def _details(number: int, task: TaskStory, page: _Page, waited: str) -> dict[str
         "facts": "; ".join(facts),
         "description": cut(task.planned.description, 2_000)[0],
         "runs": page.runs.get(task.id, ()),
-        "made": _made(task, page),
+        "made": _last_artifact(task, page),
         "rounds": [one.number for one in reviewed],
         "criteria": _criteria(reviewed),
         "attempts": list(_attempts(task, page)),
@@ -330,7 +330,7 @@ def _last_made(task: TaskStory) -> AttemptStory | None:
     return next((one for one in reversed(task.attempts) if one.artifact or one.files), None)
 
 
-def _made(task: TaskStory, page: _Page) -> dict[str, Any] | None:
+def _last_artifact(task: TaskStory, page: _Page) -> dict[str, Any] | None:
     """Return the artifact of the last attempt that made one."""
     last = _last_made(task)
     if last is None:

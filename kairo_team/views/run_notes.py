@@ -33,23 +33,23 @@ def describe(event: Event) -> str:
         case events.TeamGivenUp():
             return f"the run was {event.error}"
         case _:
-            return _deed(event)
+            return _describe_deed(event)
 
 
-def _deed(event: Event) -> str:
+def _describe_deed(event: Event) -> str:
     match event:
         case events.HumanRequested():
             return f"asked: {event.question.text}"
         case events.HumanDecided():
-            return f"answer to {event.question_id}{_by(event.by)}: {event.action} {event.feedback}".rstrip()
+            return f"answer to {event.question_id}{_by_whom(event.by)}: {event.action} {event.feedback}".rstrip()
         case events.TaskSteered():
-            return f"told {event.task_id or 'all members'}{_by(event.by)}: {event.directive}"
+            return f"told {event.task_id or 'all members'}{_by_whom(event.by)}: {event.directive}"
         case events.BudgetToppedUp():
             more = f"{event.tokens or 0:,} tokens and ${to_dollars(event.picodollars or 0)} more"
-            return f"{event.task_id or 'the run'} got {more}{_by(event.by)}"
+            return f"{event.task_id or 'the run'} got {more}{_by_whom(event.by)}"
         case _:
             return ""
 
 
-def _by(name: str) -> str:
+def _by_whom(name: str) -> str:
     return f" by {name}" if name else ""

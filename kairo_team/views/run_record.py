@@ -110,7 +110,7 @@ def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
     calls, in_doubt = journal.calls(run.run_id), journal.in_doubt(run.run_id)
     result = None if run.state in _AT_WORK else recorded_result(journal, run.run_id)
     ends = [one for one in steps.values() if isinstance(one, TaskOutcome)] if result is None else result.outcomes
-    plan, (set_aside, waits) = recorded_plan(steps), _told(journal, run)
+    plan, (set_aside, waits) = recorded_plan(steps), _facts_of_live_run(journal, run)
     needs = {} if plan is None else {task.id: task.depends_on for task in plan.tasks}
     return RunRecord(
         run,
@@ -142,7 +142,7 @@ def planned_tasks(journal: SqlJournal, run_id: str) -> int:
     return 0 if plan is None else len(plan.tasks)
 
 
-def _told(journal: SqlJournal, run: RecordedRun) -> tuple[str, Mapping[str, str]]:
+def _facts_of_live_run(journal: SqlJournal, run: RecordedRun) -> tuple[str, Mapping[str, str]]:
     """Return two facts from the events of a live run: the amounts set aside, and the reason why each task waits."""
     if run.state != "running":  # whatever was set aside went back, or was lost with the process
         return "", {}

@@ -377,13 +377,13 @@ class RunStory:
             case events.TaskWaiting():
                 _end_wait(task, "", at)
                 if event.waits_for is not None:
-                    task.open_waits[""] = Wait(event.waits_for, self._whose(event, ""), at, at)
+                    task.open_waits[""] = Wait(event.waits_for, self._payer_of_wait(event, ""), at, at)
             case events.ModelWaiting():
                 _end_wait(task, event.call_id, at)
-                what = self._whose(event, event.model)
+                what = self._payer_of_wait(event, event.model)
                 task.open_waits[event.call_id] = Wait(event.waits_for, what, at, at, event.error)
 
-    def _whose(self, event: events.TaskWaiting | events.ModelWaiting, what: str) -> str:
+    def _payer_of_wait(self, event: events.TaskWaiting | events.ModelWaiting, what: str) -> str:
         """Return for whom the budget is set aside that a task waits for; of any other wait, `what`."""
         return self.set_aside.describe(event.task_id or "") if event.waits_for == "budget" else what
 

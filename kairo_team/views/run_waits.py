@@ -16,7 +16,12 @@ def waits(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> tuple[
     """Return the waits of a task, in order, as far as its events show them; open waits end at `now`."""
     until = now if task.end is None else task.end
     told = [*task.told_waits, *(replace(one, end=until) for one in task.open_waits.values())]
-    found = [*told, *_before(task, tasks, now, told), *_between(task, told), *_tries(task, told)]
+    found = [
+        *told,
+        *_waits_before_first(task, tasks, now, told),
+        *_waits_between_attempts(task, told),
+        *_waits_between_tries(task, told),
+    ]
     found += [
         Wait("person", asked.question.text, asked.start, now if asked.end is None else asked.end)
         for asked in task.questions
@@ -24,7 +29,9 @@ def waits(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> tuple[
     return tuple(sorted((one for one in found if one.end - one.start >= _LEAST), key=lambda one: one.start))
 
 
-def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: Sequence[Wait]) -> Iterator[Wait]:
+def _waits_before_first(
+    task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: Sequence[Wait]
+) -> Iterator[Wait]:
     """Yield the waits before the first attempt."""
     begun = task.assigned[0] if task.assigned else now if task.end is None else task.end
     ends = [(tasks[one].end, one) for one in task.planned.depends_on if one in tasks]
@@ -46,7 +53,7 @@ def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float, told: S
         yield Wait("member", task.member or "", begun, task.attempts[0].start)
 
 
-def _between(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
+def _waits_between_attempts(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
     """Yield the waits between two attempts."""
     for before, after in zip(task.attempts, task.attempts[1:], strict=False):
         start = before.end if before.review_end is None else before.review_end
@@ -58,7 +65,7 @@ def _between(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
         yield Wait("budget" if topped else "retry", "", start, after.start)
 
 
-def _tries(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
+def _waits_between_tries(task: TaskStory, told: Sequence[Wait]) -> Iterator[Wait]:
     """Yield the waits between two tries of a model call that no event reports, as in files of older versions."""
     for attempt in task.attempts:
         last: dict[str, CallStory] = {}

@@ -110,12 +110,12 @@ class SetAside:
     def _take_use(self, event: Event) -> None:
         match event:
             case events.ModelStarted():
-                whose = self._whose(event)
+                whose = self._accounts_of_call(event)
                 self._holds[event.call_id, event.number] = whose, event.held, event.held_picodollars
                 for one in whose:
                     self._accounts[one].hold(event.held, event.held_picodollars)
             case events.ModelCalled():
-                found = self._holds.pop((event.call_id, event.number), (self._whose(event), 0, 0))
+                found = self._holds.pop((event.call_id, event.number), (self._accounts_of_call(event), 0, 0))
                 whose, tokens, picodollars = found
                 used, paid = event.usage.tokens, to_picodollars(event.usage.dollars)
                 for account in (self._accounts[one] for one in whose if one in self._accounts):
@@ -149,7 +149,7 @@ class SetAside:
             key = ("purpose", _REVIEWS if self._planned else _PLANNING)
         self._accounts[key] = _Account(event.tokens, event.picodollars)
 
-    def _whose(self, event: events.ModelStarted | events.ModelCalled) -> tuple[_Key, ...]:
+    def _accounts_of_call(self, event: events.ModelStarted | events.ModelCalled) -> tuple[_Key, ...]:
         """Return the accounts that a call counts on."""
         if event.purpose == "generate":
             return self._of_task(event.task_id or "", event.member)

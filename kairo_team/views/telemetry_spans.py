@@ -468,7 +468,7 @@ class Spans:
             about[names.MAX_TOKENS] = event.max_tokens
         parent = _parent(found, event.task_id)
         work = self._borrow(parent, call, {names.OPERATION: names.CHAT})
-        about |= {**_whose(event), **call}
+        about |= {**_place_of_call(event), **call}
         own = work or self._start(f"{names.CHAT} {model}", about, parent, found.conversation, SpanKind.CLIENT)
         found.begin(event, own)
 
@@ -503,7 +503,7 @@ class Spans:
         call = {names.CALL_ID: event.call_id, names.SIDE_EFFECT: event.side_effect}
         same = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: event.tool}
         parent = _parent(found, event.task_id)
-        about: dict[str, AttributeValue] = {**same, names.TOOL_TYPE: "function", **_whose(event), **call}
+        about: dict[str, AttributeValue] = {**same, names.TOOL_TYPE: "function", **_place_of_call(event), **call}
         if event.reply_call_id:
             about[names.TOOL_CALL_ID] = event.reply_call_id
         work = self._borrow(parent, call, same)
@@ -593,7 +593,7 @@ def _links(traceparent: str | None) -> list[Link]:
     return [Link(context)] if context.is_valid else []
 
 
-def _whose(event: events.WorkEvent) -> dict[str, AttributeValue]:
+def _place_of_call(event: events.WorkEvent) -> dict[str, AttributeValue]:
     """Return the run, the task and the member of a call."""
     about = {names.RUN_ID: event.run_id, names.TASK_ID: event.task_id, names.AGENT_NAME: event.member}
     return {name: value for name, value in about.items() if value is not None}

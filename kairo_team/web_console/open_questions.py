@@ -138,10 +138,10 @@ def compare(before: str, after: str) -> Changes:
     cut = any(len(line) > _LINE for line in lines[:_MOST_CHANGES])
     notes = [f"{more:,} more lines are not shown."] if more > 0 else []
     notes += [f"Lines are cut after {_LINE} characters."] if cut else []
-    return Changes(tuple(map(_shown, lines[:_MOST_CHANGES])), " ".join(notes))
+    return Changes(tuple(map(_diff_line, lines[:_MOST_CHANGES])), " ".join(notes))
 
 
-def _shown(line: str) -> tuple[str, str]:
+def _diff_line(line: str) -> tuple[str, str]:
     """Return a line of a unified diff as its sign and text; the head of a group becomes the number of its line."""
     if line.startswith("@"):
         return "@", "line " + line.partition("+")[2].partition(" ")[0].partition(",")[0]

@@ -307,15 +307,15 @@ class Pages:
         """Answer a question."""
         given = await self._form(request)
         question, action, text = given.get("question", ""), given.get("action", ""), given.get("text", "").strip()
-        decision = HumanDecision(cast("Any", action), text, self._who(request))
+        decision = HumanDecision(cast("Any", action), text, self._user_name(request))
         await run_in_thread(self._source.answer, question, decision)
-        return _back(given, f"{_SAID[action]} ({question})")
+        return _page_before(given, f"{_SAID[action]} ({question})")
 
     async def cancel(self, request: Request) -> Response:
         """End a run for good."""
         given = await self._form(request)
         await run_in_thread(self._source.cancel, given.get("run", ""), self._reason(request, given))
-        return _back(given, "cancelled")
+        return _page_before(given, "cancelled")
 
     async def cancel_runs(self, request: Request) -> Response:
         """End the runs that were selected in the list; say which could not be ended, and why."""
@@ -331,15 +331,15 @@ class Pages:
                 refused.append(str(error))
         done = f"cancelled {count(len(names) - len(refused), 'run')}" if len(names) > len(refused) else ""
         if not refused:
-            return _back(given, done)
+            return _page_before(given, done)
         return await run_in_thread(self._runs, request, _asked_of(given), done, "; ".join(refused), _CONFLICT)
 
     async def steer(self, request: Request) -> Response:
         """Give a directive to a run at work."""
         given = await self._form(request)
-        text, task_id, by = given.get("text", ""), given.get("task") or None, self._who(request)
+        text, task_id, by = given.get("text", ""), given.get("task") or None, self._user_name(request)
         await run_in_thread(lambda: self._at_work(given).steer(text, task_id, by=by))
-        return _back(given, "told")
+        return _page_before(given, "told")
 
     async def top_up(self, request: Request) -> Response:
         """Raise the limits of a run at work."""
@@ -350,22 +350,22 @@ class Pages:
         if amounts["tokens"] and not amounts["tokens"].isdecimal():
             raise ValueError(f"tokens are a whole number, not {amounts['tokens']!r}")
         more = Budget(int(amounts["tokens"]) if amounts["tokens"] else None, amounts["dollars"] or None)
-        by = self._who(request)
+        by = self._user_name(request)
         await run_in_thread(lambda: self._at_work(given).top_up(more, by=by))
-        return _back(given, "budget raised")
+        return _page_before(given, "budget raised")
 
     async def fork(self, request: Request) -> Response:
         """Make a run that does a task again, and show it."""
         given = await self._form(request)
         new_id = await run_in_thread(self._source.fork, given.get("run", ""), given.get("task", ""))
-        return _back({"back": _run_path(new_id)}, "forked")
+        return _page_before({"back": _run_path(new_id)}, "forked")
 
     async def cancel_task(self, request: Request) -> Response:
         """End one task of a run at work."""
         given = await self._form(request)
         reason = self._reason(request, given)
         await run_in_thread(lambda: self._at_work(given).cancel_task(given.get("task", ""), reason))
-        return _back(given, "the task is being cancelled")
+        return _page_before(given, "the task is being cancelled")
 
     def _at_work(self, given: Mapping[str, str]) -> AtWork:
         return self._source.at_work(given.get("run", ""))
@@ -400,9 +400,9 @@ class Pages:
     def _reason(self, request: Request, given: Mapping[str, str]) -> str:
         """Return why something is cancelled: who did it, and what they wrote."""
         why = given.get("text", "").strip()
-        return f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
+        return f"cancelled by {self._user_name(request)} in the console" + (f": {why}" if why else "")
 
-    def _who(self, request: Request) -> str:
+    def _user_name(self, request: Request) -> str:
         return self._name(request) or "somebody"
 
     def _name(self, request: Request) -> str:
@@ -493,6 +493,6 @@ def _own_path(path: str) -> str:
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 
-def _back(given: Mapping[str, str], done: str) -> Response:
+def _page_before(given: Mapping[str, str], done: str) -> Response:
     path, _, place = _own_path(given.get("back", "")).partition("#")
     return RedirectResponse(f"{path}{'&' if '?' in path else '?'}done={quote(done)}{place and f'#{place}'}", 303)

@@ -339,7 +339,7 @@ class RunPage:
         listed = tree(view.story.tasks, shown.find, shown.start, shown.opened)
         texts = list(view.writings.items())
         bad = next((one for one in view.story.tasks.values() if one.state in _NOT_ACCEPTED), None)
-        known, questions = self._known(standing), open_questions(self._source, self.run_id)
+        known, questions = self._shown_result(standing), open_questions(self._source, self.run_id)
         facts = list(line_of(view.story, standing.budget))
         if view.story.started_at is not None:
             facts.pop()  # the time, which in events is the last session's alone
@@ -371,7 +371,7 @@ class RunPage:
             "is_at_work": standing.run.state == "running",
         }
 
-    def _known(self, standing: Standing) -> Known:
+    def _shown_result(self, standing: Standing) -> Known:
         """Return what the result of an ended or waiting run says, with the output cut."""
         run = standing.run
         if run.state in ("queued", "running"):

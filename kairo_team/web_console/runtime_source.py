@@ -174,7 +174,7 @@ class RuntimeSource(Source):
                 raise RunNotFound(run_id, self._kept, place="this console, which has")
             return self._kept[run_id]
 
-    def _shown(self, kept: _Kept) -> RecordedRun:
+    def _up_to_date(self, kept: _Kept) -> RecordedRun:
         kept.look(self.live(kept.run_id))
         last = kept.events[-1].at.timestamp() if kept.events else time.time()
         if kept.began is None:
@@ -195,17 +195,17 @@ class RuntimeSource(Source):
         """Return the runs, the newest first."""
         with self._lock:
             kept = [one for one in self._kept.values() if one.within is None]
-        shown = map(self._shown, reversed(kept))
+        shown = map(self._up_to_date, reversed(kept))
         return [one for one in shown if state in (None, one.state)]
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one run."""
-        return self._shown(self._find(run_id))
+        return self._up_to_date(self._find(run_id))
 
     def standing(self, run_id: str) -> Standing:
         """Return the state of a run."""
         kept = self._find(run_id)
-        run, ended = self._shown(kept), kept.ended
+        run, ended = self._up_to_date(kept), kept.ended
         return Standing(run, kept.budget, None, None if ended is None else ended.error, kept.held)
 
     def limit(self, run: RecordedRun) -> int | None:

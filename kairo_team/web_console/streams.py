@@ -101,7 +101,7 @@ def change_of(before: str | None, after: str) -> str | list[Change]:
     return changes if len(_written(changes)) < len(after) else after
 
 
-def _same(one: str, other: str) -> int:
+def _common_length(one: str, other: str) -> int:
     """Return the length of the common beginning of two texts."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
@@ -125,7 +125,7 @@ def _piece(at: int, old: str, new: str) -> Line:
         return at
     if max(old + new, default="") > _LAST_OF_TWO_BYTES:
         return new
-    first = _same(old, new)
-    same = _same(old[first:][::-1], new[first:][::-1])
+    first = _common_length(old, new)
+    same = _common_length(old[first:][::-1], new[first:][::-1])
     piece = (at, first, len(old) - first - same, new[first : len(new) - same])
     return piece if len(_written(piece)) < len(_written(new)) else new

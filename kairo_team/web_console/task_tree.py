@@ -74,7 +74,7 @@ def tree(tasks: Mapping[str, TaskStory], words: str = "", start: int = 0, opened
     contains all words, and the maps and loops around them.
     """
     below: dict[str | None, list[TaskStory]] = {}
-    wanted = _wanted(tasks, words.lower().split())
+    wanted = _wanted_tasks(tasks, words.lower().split())
     many = len(wanted) > MOST_TASKS
     for task in tasks.values():
         of = task.planned.part_of
@@ -82,20 +82,20 @@ def tree(tasks: Mapping[str, TaskStory], words: str = "", start: int = 0, opened
             below.setdefault(of if of in tasks else None, []).append(task)
     if many:
         for found in below.values():
-            found.sort(key=_urgency)
+            found.sort(key=_sort_key)
     rows = [*_rows(below, None, 0, opened, folds=many and not words)]
     first = max(min(start if start >= 0 else start + len(rows), len(rows) - MOST_TASKS), 0)
     return Window(rows[first : first + MOST_TASKS], first, len(rows), is_whole=not many and not words)
 
 
-def _urgency(task: TaskStory) -> tuple[int, float]:
+def _sort_key(task: TaskStory) -> tuple[int, float]:
     """Return a key to sort by: ended tasks come last, the newest end first, so that few rows appear and disappear."""
     if task.state in _FIRST:
         return _FIRST.index(task.state), 0.0
     return len(_FIRST), -(task.end or 0.0)
 
 
-def _wanted(tasks: Mapping[str, TaskStory], words: Sequence[str]) -> set[str]:
+def _wanted_tasks(tasks: Mapping[str, TaskStory], words: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for task in tasks.values():
         if all(word in f"{task.id} {task.member or ''}".lower() for word in words):

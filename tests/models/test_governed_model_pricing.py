@@ -125,7 +125,7 @@ async def test_a_known_price_is_booked_without_a_limit_too() -> None:
 # ---------------------------------------------------------------- the truth afterwards
 
 
-async def test_cached_tokens_are_held_at_the_dearest_and_charged_at_what_they_cost() -> None:
+async def test_cached_tokens_are_held_at_the_highest_price_and_charged_at_what_they_cost() -> None:
     price = kt.Price(10_000, 10_000, cached_input=1_000, cache_write=20_000)
     replies = [
         kt.ModelResponse("", usage=kt.Usage(10, 0), billing=Billing(cached_tokens=10)),

@@ -144,7 +144,7 @@ async def test_an_agent_says_how_much_its_model_thinks_and_whether_prompts_are_c
         kt.MiniAgent(model, thinking=wrong)
 
 
-def test_a_cached_call_is_held_at_its_dearest_and_the_word_false_is_not_dear() -> None:
+def test_a_cached_call_is_held_at_its_highest_price_and_the_word_false_costs_nothing() -> None:
     from kairo_team.governance.pricing import listed_price
 
     plain = listed_price("anthropic:claude-sonnet-4-5", {})

@@ -279,20 +279,20 @@ class RubricOf(Shape):
             # A prefix, because a team may have definitions of the same names.
             inner = {f"Rubric.{name}": one for name, one in own.pop("$defs", {}).items()}
             own.pop("$schema", None)  # only the root of a schema may have it
-            definitions.update(cast("Definitions", _moved(inner)))
-            definitions["Rubric"] = _moved(own)
+            definitions.update(cast("Definitions", _with_new_references(inner)))
+            definitions["Rubric"] = _with_new_references(own)
         files = {"type": "string", "pattern": r"\.(yaml|yml|toml|json)$", "description": "The path of a rubric."}
         return {"anyOf": [{"$ref": "#/$defs/Rubric"}, files]}
 
 
-def _moved(node: Any) -> Any:
+def _with_new_references(node: Any) -> Any:
     """Return a rubric's schema with its references changed to the new names of its definitions."""
     parts = parts_of(node)
     if isinstance(node, list):
-        return [*map(_moved, parts.values())]
+        return [*map(_with_new_references, parts.values())]
     if not isinstance(node, Mapping):
         return node
-    made = {key: _moved(one) for key, one in parts.items()}
+    made = {key: _with_new_references(one) for key, one in parts.items()}
     if isinstance(made.get("$ref"), str):
         made["$ref"] = made["$ref"].replace("#/$defs/", "#/$defs/Rubric.")
     return made

@@ -71,10 +71,10 @@ def _copy(task: Task, **changed: Any) -> Task:
 
 def most_tasks(tasks: Iterable[Task]) -> int:
     """Return the most tasks that members may do: all items of each map, and all rounds of each loop."""
-    return sum(_most(task) for task in tasks)
+    return sum(_most_of_task(task) for task in tasks)
 
 
-def _most(task: Task) -> int:
+def _most_of_task(task: Task) -> int:
     inside = 1 if task.loop is None else task.loop.max_rounds * most_tasks(task.loop.body)
     return inside * (task.max_items or 1)
 

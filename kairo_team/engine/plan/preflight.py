@@ -114,7 +114,7 @@ def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[st
     elif task.output_type is not None and task.output_type not in team.output_types:
         yield _unknown_name(task, "output type", task.output_type, "output_types", team.output_types)
     if not able and task.loop is None:
-        yield f"task {task.id!r} needs {_need(task)}, which no member offers; the team has {_offers(team)}"
+        yield f"task {task.id!r} needs {_need(task)}, which no member offers; the team has {_offered_by_members(team)}"
 
 
 def _unknown_name(task: Task, kind: str, name: str, field: str, there: Iterable[str]) -> str:
@@ -133,7 +133,7 @@ def _need(task: Task) -> str:
     return " with ".join(needs)
 
 
-def _offers(team: Team) -> str:
+def _offered_by_members(team: Team) -> str:
     offers: list[str] = []
     for member in team.members[:_MOST_OFFERS]:
         skills = f" able to do {known(member.role.capabilities)}" if member.role.capabilities else ""
@@ -341,10 +341,10 @@ def check_request(
     worst: TaskGraph | None = plan if worst_of is None else worst_of(request, team)
     check = _split(request, team, plan, worst, judged=bool(judges))
     notes = (*check.notes, *_not_frozen(team, coordinator), *_limits(team, coordinator, judges, runtime))
-    return replace(check, notes=(*notes, *_outside(team, root_budget(request.config))))
+    return replace(check, notes=(*notes, *_ungoverned_functions(team, root_budget(request.config))))
 
 
-def _outside(team: Team, budget: Budget) -> Iterator[str]:
+def _ungoverned_functions(team: Team, budget: Budget) -> Iterator[str]:
     """Yield a sentence on functions that have nothing to call a model by under a limit of what models use."""
     outside: list[str] = []
     for member in team.everyone:
@@ -460,7 +460,7 @@ def _count_carried(
     tasks = list(islice(worst_case(plan.tasks), _MOST_COUNTED if grows else None))
     bound, shared, each = bind([task for task, _ in tasks], team), dict[str, Governor](), set[Budget]()
     for task, around in tasks:
-        expected = policy.expect if task.budget is None or task.grows else _least(policy.expect, task.budget)
+        expected = policy.expect if task.budget is None or task.grows else _lower_of(policy.expect, task.budget)
         each.add(expected)
         try:
             account = _shared_account(budgets.root, around, shared)
@@ -502,7 +502,7 @@ _MOST_COUNTED: Final = 20_000
 """How many tasks of a growing plan are carved, one after another, to find how many the budget carries."""
 
 
-def _least(one: Budget, other: Budget) -> Budget:
+def _lower_of(one: Budget, other: Budget) -> Budget:
     """Return the lower of two limits, in each dimension."""
     pairs = ((getattr(one, name), getattr(other, name)) for name in DIMENSIONS)
     return Budget(*(mine if its is None or (mine is not None and mine < its) else its for mine, its in pairs))

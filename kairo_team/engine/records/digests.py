@@ -127,7 +127,7 @@ def check_unchanged(
     names.discard(_LIST)
     for name in sorted(names - set(allow_changes), key=lambda one: (not one.startswith(_MEMBERS), one)):
         if was.get(name) != now.get(name):
-            raise PlanMismatch(run_id, name, _shown(name, was), _shown(name, now))
+            raise PlanMismatch(run_id, name, _show_digest(name, was), _show_digest(name, now))
 
 
 def has_earlier_parts(digests: Mapping[str, str]) -> bool:
@@ -151,7 +151,7 @@ def why_not_frozen(evaluator: Any) -> str:
     return getattr(source, "no_digest", "") or "a rubric in it has no digest, so its criteria are not frozen"
 
 
-def _shown(name: str, digests: Mapping[str, str]) -> str:
+def _show_digest(name: str, digests: Mapping[str, str]) -> str:
     found = digests.get(name, "nothing")
     return found if name in (_MEMBERS, _COORDINATOR) else found[:_SHOWN]
 

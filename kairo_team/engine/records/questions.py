@@ -105,15 +105,17 @@ class Inbox:
 
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether there is an answer to exactly this question, or to another one of the same attempt."""
-        return any(self._answers.get(one.id, ("",))[0] == one.digest for one in (question, *self._with(question)))
+        return any(
+            self._answers.get(one.id, ("",))[0] == one.digest for one in (question, *self._put_off_together(question))
+        )
 
     def waits_for(self, question: HumanRequest) -> str:
         """Say what a task waits for: this question, or all that wait with it and have no answer."""
-        texts = [one.text for one in self._with(question) if one.id not in self._answers] or [question.text]
+        texts = [one.text for one in self._put_off_together(question) if one.id not in self._answers] or [question.text]
         more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
         return f"waits for a person: {'; '.join(texts[:_MOST_SHOWN])}{more}"
 
-    def _with(self, question: HumanRequest) -> Sequence[HumanRequest]:
+    def _put_off_together(self, question: HumanRequest) -> Sequence[HumanRequest]:
         """Return the questions that an attempt put off together: about the calls of one reply."""
         about = _about(question)
         return [one for one in dict(self._open).values() if _about(one) == about]

@@ -34,7 +34,7 @@ from kairo_team.engine.records.suspension import EarlierSessions, Suspension
 from kairo_team.engine.run.attempts import Asked, AttemptRunner
 from kairo_team.engine.run.ending import LAST_EVENT, RunEnd, finish, log_end, record_end
 from kairo_team.engine.tasks.dispatcher import Dispatcher
-from kairo_team.engine.tasks.member_budgets import BudgetSplit, open_governor, until
+from kairo_team.engine.tasks.member_budgets import BudgetSplit, open_run_governor, until
 from kairo_team.engine.tasks.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.tasks.task_run import COMPLETED, FAILED, RunState, TaskRun, TaskState, check_move, task_run_here
 from kairo_team.engine.work.constraints import ENDED_EARLY
@@ -93,7 +93,7 @@ class TeamRun:
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         budget = until(self.config.deadline_at, budget, spent)
-        self.governor, refused = open_governor(runtime.governor, team.name, budget, self.clock, spent)
+        self.governor, refused = open_run_governor(runtime.governor, team.name, budget, self.clock, spent)
         outer = runtime.outer_attempt
         self._within = (None, None) if outer is None else (runtime.within, outer.task_id)
         """Ids of the run around this one, and of its task that contains this run."""

@@ -123,7 +123,7 @@ class Dispatcher:
     async def __anext__(self) -> Task:
         """Return the next task that can start; the iteration ends when no further one can."""
         while self.board.unended:
-            task_run = self._next()
+            task_run = self._next_task()
             if task_run is not None:
                 return task_run.task
             if self._stopped:
@@ -149,7 +149,7 @@ class Dispatcher:
         await checkpoint_if_cancelled()  # if that ended the run, the code after the loop must not run
         raise StopAsyncIteration
 
-    def _next(self) -> TaskRun | None:
+    def _next_task(self) -> TaskRun | None:
         if self._has_returned:
             self._has_returned = False
             self._serve_waiting()  # before a task that has not begun takes it

@@ -38,7 +38,7 @@ def until(deadline: datetime | None, budget: Budget, spent: Usage | None) -> Bud
     return budget if budget.seconds is not None and budget.seconds <= seconds else replace(budget, seconds=seconds)
 
 
-def open_governor(
+def open_run_governor(
     shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage | None
 ) -> tuple[Governor, PlanRefused | None]:
     """Return a run's governor, carved from the runtime's shared one, and the error if that is not possible.

@@ -320,9 +320,9 @@ class TaskRun:
     def cut_short(self) -> CutShort:
         """Return the record of the task when the end of the run interrupts it."""
         spent = NO_USAGE if self.governor is None else self.governor.usage
-        return CutShort(self.member or "", spent if self.before is None else self.before + spent, self._kept())
+        return CutShort(self.member or "", spent if self.before is None else self.before + spent, self._kept_text())
 
-    def _kept(self) -> Artifact | None:
+    def _kept_text(self) -> Artifact | None:
         kept = "" if self.context is None else self.context.kept
         return Artifact(kept, partial=True) if kept else None
 
@@ -345,7 +345,7 @@ class TaskRun:
     def outcome(self) -> TaskOutcome:
         """Return the task's outcome."""
         status = _STATUS[self.state]
-        artifact = self.artifact or self._kept()
+        artifact = self.artifact or self._kept_text()
         return _make_outcome(
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error, None if status is TaskStatus.COMPLETED else self.exception,

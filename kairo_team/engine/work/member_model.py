@@ -37,7 +37,7 @@ _EVERY: Final = 0.5
 """Least seconds between two pieces of a reply emitted to listeners of the work's texts."""
 
 
-def _shown(request: ModelRequest) -> ModelRequest:
+def _request_for_people(request: ModelRequest) -> ModelRequest:
     """Return a request for people: without the provider's own form of replies."""
     if all(message.native is None for message in request.messages):
         return request
@@ -187,7 +187,7 @@ class MemberModel:
             # The intent: `EarlierCalls` takes None for a call that was about to be made.
             journal.put(key, None)
             if context.services.content is not None:
-                context.report_content("prompt", key, _shown(passed))
+                context.report_content("prompt", key, _request_for_people(passed))
             with answering(key):
                 response = await self._ask(passed, key, on_text)
             # Before the guardrails see the reply: a refused one is paid too.

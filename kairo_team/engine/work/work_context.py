@@ -446,17 +446,17 @@ class WorkContext:
 
     def call_key(self, request: ModelRequest, model: str) -> str:
         """Return the call's journal key: a digest of model and request, and how often it was requested before."""
-        return self._asked(self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request)))
+        return self._record_request(self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request)))
 
     def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
         """Return the tool call's key in the journal, and the recorded result if it was made before."""
         # Sorted, because the same arguments in another order are the same call.
         given = arguments if isinstance(arguments, str) else repr(sorted(arguments.items()))
-        key = self._asked(self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass")))
+        key = self._record_request(self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass")))
         recorded: Any = self.services.journal.get(key, None)
         return key, recorded
 
-    def _asked(self, key: str) -> str:
+    def _record_request(self, key: str) -> str:
         """Record that a call is requested, for comparison with earlier sessions; return its key."""
         if self.services.earlier_calls is not None:
             self.services.earlier_calls.note_call(self.step, key)

@@ -129,7 +129,7 @@ class Connection:
 
     async def _serve_one(self, patience: float) -> bool:
         """Answer one request; return whether another may follow."""
-        event = await self._next(patience)
+        event = await self._next_event(patience)
         if not isinstance(event, h11.Request):
             return False
         target = event.target.decode("ascii", "replace")
@@ -170,7 +170,7 @@ class Connection:
             await self._stream.send(self._http.send(go_on) or b"")
         parts: list[bytes] = []
         size = 0
-        while isinstance(event := await self._next(_PATIENCE), h11.Data):
+        while isinstance(event := await self._next_event(_PATIENCE), h11.Data):
             parts.append(bytes(event.data))
             size += len(event.data)
             if size > MAX_BODY:
@@ -179,7 +179,7 @@ class Connection:
             raise _Gone
         return b"".join(parts)
 
-    async def _next(self, patience: float) -> h11.Event:
+    async def _next_event(self, patience: float) -> h11.Event:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             try:
                 with anyio.fail_after(patience):

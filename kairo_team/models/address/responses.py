@@ -247,7 +247,7 @@ def _messages(items: list[Json]) -> list[Message]:
                 texts += [part for part in _parts(item.get("content")) if isinstance(part, str)]
             case {"role": "system" | "developer" | "user"} if item.get("type") in _MESSAGE:
                 close()
-                made += _given(item)
+                made += _message_of_item(item)
             case _:
                 kinds = ("message", "reasoning", "function_call", "function_call_output")
                 check_kind(item.get("type"), kinds, "an item of input")
@@ -256,7 +256,7 @@ def _messages(items: list[Json]) -> list[Message]:
     return made
 
 
-def _given(item: Json) -> list[Message]:
+def _message_of_item(item: Json) -> list[Message]:
     """Return a message that is not the model's."""
     parts = _parts(item.get("content"))
     return user_messages(parts) if item["role"] == "user" else [Message.system("\n\n".join(map(str, parts)))]
