@@ -12,7 +12,7 @@ from kairo_team.cli.databases import DATABASE, place_of
 from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import made
 from kairo_team.cli.numbers import plain_number, whole_number
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
+from kairo_team.cli.options import DatabaseOption, FileJournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.views.text import aligned
 
@@ -48,7 +48,7 @@ def budget(
         str | None,
         typer.Option(metavar="ZONE", help="The time zone of the windows, such as Europe/Oslo; default: UTC."),
     ] = None,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:

@@ -25,7 +25,7 @@ from kairo_team.cli.exit_codes import EXIT_CODES, LEFT_BY_SIGNAL
 from kairo_team.cli.interrupts import handled, not_ignored
 from kairo_team.cli.job import Ended, Job, execute
 from kairo_team.cli.journals import command, made, quoted
-from kairo_team.cli.options import BudgetOption, ContentOption, EventsOption, JournalOption, JsonOption, desk_of
+from kairo_team.cli.options import BudgetOption, ContentOption, EventsOption, FileJournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal
 from kairo_team.cli.report import show_output, show_result, show_status
 from kairo_team.cli.report_command import report_of_run
@@ -68,7 +68,7 @@ def demo(
     model: Annotated[str, typer.Option(metavar="NAME", help="The model that writes.")] = _MODEL,
     json: JsonOption = False,
     budget: BudgetOption = None,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     events: EventsOption = None,
     content: ContentOption = None,
 ) -> int:

@@ -29,7 +29,7 @@ from kairo_team.cli.options import (
     ContentOption,
     CoordinatorOption,
     EventsOption,
-    JournalOption,
+    FileJournalOption,
     JsonOption,
     ModelOption,
     desk_of,
@@ -134,7 +134,7 @@ def eval_command(
     ] = None,
     model: ModelOption = None,
     coordinator: CoordinatorOption = None,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The eval's name in the journal; resumes an interrupted eval.")
     ] = None,

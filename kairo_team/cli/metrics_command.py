@@ -10,7 +10,7 @@ import typer
 
 from kairo_team.cli.exit_codes import LEFT, list_exit_codes
 from kairo_team.cli.journals import existing, made
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
+from kairo_team.cli.options import DatabaseOption, FileJournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, explain, refusing
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.views.journal_metrics import CONTENT_TYPE, METRICS, prometheus_text, read_metrics
@@ -31,7 +31,7 @@ def metrics(
         str | None,
         typer.Option(metavar="[HOST:]PORT", help="Serve /metrics there until Ctrl-C; a port alone: on this machine."),
     ] = None,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:

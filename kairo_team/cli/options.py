@@ -64,6 +64,13 @@ JournalOption = Annotated[
         "(`kairo plugins journal`), or TEAM.py for that team's own.",
     ),
 ]
+FileJournalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The file of the journal in which runs are recorded."
+    ),
+]
+"""For commands that read or write the tables of a journal, which only a file or a database has."""
 AccountOption = Annotated[
     str | None,
     typer.Option(

@@ -30,8 +30,8 @@ from kairo_team.cli.options import (
     CoordinatorOption,
     DatabaseOption,
     EngineOption,
+    FileJournalOption,
     HostOption,
-    JournalOption,
     TeamFile,
     TlsCertOption,
     TlsKeyOption,
@@ -114,7 +114,7 @@ def serve(
         ),
     ] = None,
     coordinator: CoordinatorOption = None,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     database: DatabaseOption = None,
     engine: EngineOption = None,
     host: HostOption = "127.0.0.1",
@@ -253,7 +253,7 @@ def _print_config(client: McpClient, team: Team, spec: Spec, options: Mapping[st
         servers = "servers" if client is McpClient.VS_CODE else "mcpServers"
         text = json.dumps({servers: {name: {**kind, **entry}}}, indent=2)
     print(text, file=sys.__stdout__)
-    print(f"kairo: this belongs into {_PLACES[client]}", file=sys.stderr)
+    print(f"kairo: this belongs in {_PLACES[client]}", file=sys.stderr)
 
 
 def _serve_stdio(team: Team, given: Mapping[str, Any]) -> None:

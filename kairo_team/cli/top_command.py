@@ -17,7 +17,7 @@ from kairo_team._util.terminal import clean
 from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import existing, made, place_name, why_waiting
 from kairo_team.cli.numbers import seconds
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
+from kairo_team.cli.options import DatabaseOption, FileJournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.run_table import age, run_document, run_lines, run_problems
 from kairo_team.errors import JournalError
@@ -47,7 +47,7 @@ def top(
     *,
     every: Annotated[float, seconds("Time between two looks at the journal.", 0.2)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once, as where the output is not a terminal.")] = False,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:

@@ -10,7 +10,7 @@ import typer
 from kairo_team.cli.databases import DatabaseUrl
 from kairo_team.cli.exit_codes import NOT_MET, list_exit_codes
 from kairo_team.cli.journals import existing, made
-from kairo_team.cli.options import DatabaseOption, JournalOption, JsonOption, desk_of
+from kairo_team.cli.options import DatabaseOption, FileJournalOption, JsonOption, desk_of
 from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.durable.formats import FORMAT, Format
 from kairo_team.durable.journal import copy_file, format_of_file
@@ -27,7 +27,7 @@ def migrate(
     context: typer.Context,
     *,
     check: Annotated[bool, typer.Option("--check", help="Only say which format it has; change nothing.")] = False,
-    journal: JournalOption = None,
+    journal: FileJournalOption = None,
     database: DatabaseOption = None,
     json: JsonOption = False,
 ) -> int:

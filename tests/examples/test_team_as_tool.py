@@ -28,4 +28,4 @@ def test_a_client_starts_the_team_from_the_printed_configuration(capfd: pytest.C
     said = capfd.readouterr()
     assert "note: done after 1 attempt" in said.out
     assert f'"output": "{team_as_tool.NOTE}"' in said.out
-    assert "this belongs into .mcp.json" in said.err
+    assert "this belongs in .mcp.json" in said.err
