@@ -24,7 +24,14 @@ from kairo_team.cli.databases import (
     database_of,
     tell_if_away,
 )
-from kairo_team.cli.exit_codes import EXIT_CODES, GIVEN_UP_CODE, LEFT, LEFT_BY_SIGNAL, STATUS_CODES, list_exit_codes
+from kairo_team.cli.exit_codes import (
+    EXIT_CODE_BY_STATUS,
+    EXIT_CODES,
+    GIVEN_UP_CODE,
+    LEFT,
+    LEFT_BY_SIGNAL,
+    list_exit_codes,
+)
 from kairo_team.cli.interrupts import handled, leave
 from kairo_team.cli.job import Ended, Job, JsonLine, check, log_level, plain_log
 from kairo_team.cli.journals import command, coverage_of_run, go_on_commands, quoted, until_reached, worker_command
@@ -255,5 +262,5 @@ def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
     result = journal.result(run_id)
     if result is None:  # it was cancelled before it began
         desk.print_notice(f"run {run_id} has ended: {run.state}")
-        return STATUS_CODES[run.state]
-    return desk.show_ended(job, Ended(result, STATUS_CODES[result.status], go_on=go_on_commands(journal, run)))
+        return EXIT_CODE_BY_STATUS[run.state]
+    return desk.show_ended(job, Ended(result, EXIT_CODE_BY_STATUS[result.status], go_on=go_on_commands(journal, run)))

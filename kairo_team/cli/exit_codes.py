@@ -17,7 +17,7 @@ LEFT_BY_SIGNAL: Final = 128
 """Base of the exit code of a program that a signal ended: the signal's number is added."""
 LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
 """Exit code of a program that Ctrl-C ended."""
-STATUS_CODES: Final[Mapping[str, int]] = {
+EXIT_CODE_BY_STATUS: Final[Mapping[str, int]] = {
     "completed": 0,
     "degraded": 3,
     "failed": 4,
@@ -44,7 +44,7 @@ def list_exit_codes(done: str, codes: Mapping[int, str] = {}, *, refused: str = 
 
 EXIT_CODES: Final = list_exit_codes(
     "completed",
-    {code: status for status, code in STATUS_CODES.items() if code}
+    {code: status for status, code in EXIT_CODE_BY_STATUS.items() if code}
     | {129: "ended by SIGHUP", LEFT: "ended by Ctrl-C", 143: "ended by SIGTERM"},
 )
 """The exit codes in the help of a command that runs a team."""

@@ -17,7 +17,7 @@ import anyio
 from kairo_team import api as front
 from kairo_team._util.masking import masked, shortened
 from kairo_team.cli.databases import away_from_children
-from kairo_team.cli.exit_codes import LEFT, STATUS_CODES, USAGE_ERROR
+from kairo_team.cli.exit_codes import EXIT_CODE_BY_STATUS, LEFT, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts, warn_at_once
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain, refusing
@@ -136,7 +136,7 @@ def execute(
         run is not None and interrupted
     ):  # calls in doubt are charged when the run is left, which the result does not know
         result = replace(result, usage=replace(run.usage, seconds=result.usage.seconds))
-    code = LEFT if interrupted else STATUS_CODES[result.status]
+    code = LEFT if interrupted else EXIT_CODE_BY_STATUS[result.status]
     return Ended(result, interrupts.exit_code or code, interrupted, commands)
 
 

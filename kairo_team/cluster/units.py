@@ -23,7 +23,7 @@ _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
 """Address of the unit's current worker; messages wait until the unit is claimed."""
 COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence, priority"
 """The columns of a unit's row that make a `Unit`, in their order."""
-_OF_ITS_RUN: Final = "COALESCE((SELECT priority FROM unit AS run WHERE run.id = 'run:' || ?), 0)"
+_PRIORITY_OF_ITS_RUN: Final = "COALESCE((SELECT priority FROM unit AS run WHERE run.id = 'run:' || ?), 0)"
 """SQL expression: the priority of a run; 0 if the run was not submitted."""
 _SUSPECT: Final = 2
 """From this blame on, counted in `deaths`, a unit is worked on alone: the next death shows whether it is the cause."""
@@ -56,12 +56,12 @@ class Unit:
     def sending(self, delivery: Delivery, body: object) -> list[Statement]:
         """Return the statements that send the unit: they write its row and its delivery in one transaction."""
         written, files = encode_for(self.run_id, body)
-        return [*files, partial(self._send, delivery, written)]
+        return [*files, partial(self._send_with_priority, delivery, written)]
 
-    def _send(self, delivery: Delivery, body: str, connection: Any) -> None:
+    def _send_with_priority(self, delivery: Delivery, body: str, connection: Any) -> None:
         sql = (
             "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, sender, body, sent_at, priority)"
-            f" VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, {NOW}, {_OF_ITS_RUN})"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, {NOW}, {_PRIORITY_OF_ITS_RUN})"
             " ON CONFLICT (id) DO UPDATE SET state = 'sent', process = NULL, body = excluded.body,"
             " sent_at = excluded.sent_at WHERE unit.state = 'lost' AND unit.fence = excluded.fence"
             " RETURNING priority"

@@ -123,7 +123,7 @@ class RunPlan:
             raise PlanRefused([*self._refused.problems, *problems]) from self._refused.__cause__
         if problems:
             raise PlanRefused(problems)
-        self._budgets.set_aside(scope.team)
+        self._budgets.carve_members(scope.team)
         self._book(key)
         self.number += 1
         made = await self._step(make if isinstance(make, TaskGraph) else partial(self._ask, make))

@@ -441,7 +441,7 @@ def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: boo
     """Carve what is set aside before the first task."""
     root = Governor(limit, name=team.name, clock=lambda: 0.0)  # no second of the budget passes meanwhile
     budgets = BudgetSplit(root, policy, discard_event, EarlierSessions(root, None), MemoryRecords())
-    budgets.set_aside(team)
+    budgets.carve_members(team)
     for purpose, wired in ((PLAN, not planned), (EVALUATE, judged)):
         if wired:
             budgets.purpose(purpose)

@@ -88,7 +88,7 @@ class BudgetSplit:
         """Usage by member name."""
         return {member: governor.usage for member, governor in self.members.items()}
 
-    def set_aside(self, team: Team) -> None:
+    def carve_members(self, team: Team) -> None:
         """Carve the members' governors; a member's own budget is set aside for it from now on."""
         for member in team.everyone:
             if member.id in self.members:
@@ -108,14 +108,14 @@ class BudgetSplit:
         if governor is None:
             # A halted run gets one too: the work that uses it raises.
             if set_aside:
-                governor = self._set_share_aside(name)
+                governor = self._carve_purpose(name)
             else:
-                share = self._share(self._shares.get(name, 0.0))
+                share = self._part_of_limit(self._shares.get(name, 0.0))
                 governor = self.root.carve_share(name, _ceiling(name, share), 0.0, 0.0)[0]
             self._purposes[name] = governor
         return governor
 
-    def _set_share_aside(self, name: str) -> Governor:
+    def _carve_purpose(self, name: str) -> Governor:
         """Open a purpose with its share of the budget, or with the share that the recorded run set aside."""
         self._opened[name] += 1
         key, governor = f"share:{name}:{self._opened[name]}", None
@@ -123,7 +123,7 @@ class BudgetSplit:
         if share is not None:  # there may be less budget now, and then it does not fit
             governor = self._earlier.carve_again(self.root, name, _ceiling(name, share), units_of(share), None)
         if share is None or governor is None:
-            share = self._share(self._shares.get(name, 0.0))
+            share = self._part_of_limit(self._shares.get(name, 0.0))
             governor = self.root.carve_with(name, _ceiling(name, share), units_of(share))
             if share != Budget():
                 self._journal.put(key, share)
@@ -133,7 +133,7 @@ class BudgetSplit:
 
     def hold_back(self, part: float) -> None:
         """Show the reserve as a separate account, for a preview; a run sets it aside for no member."""
-        reserve = self._share(part)
+        reserve = self._part_of_limit(part)
         if reserve != Budget():
             self.root.carve("reserve", Budget(), guarantee=reserve)
 
@@ -146,7 +146,7 @@ class BudgetSplit:
         self.on_return()
         return replace(governor.usage, seconds=0.0)
 
-    def _share(self, part: float) -> Budget:
+    def _part_of_limit(self, part: float) -> Budget:
         """Return a part of each limit, rounded down, and at most what is not allotted yet."""
         limit, left = self.root.budget, self.root.unallotted
         picodollars = _part(_picodollars(limit), _picodollars(left), part)
