@@ -64,7 +64,7 @@ class OpenAICompatible(ProviderModel):
 
         super().__init__(name, make(), make)
 
-    def _with_schema_advice(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
+    def _with_advice(self, error: ModelCallError, request: ModelRequest) -> ModelCallError:
         """Suggest `json_schema=False` if the schema may be the cause of the error."""
         native = self._model.profile.get("supports_json_schema_output", False)
         if request.output_schema is None or not native or error.kind not in _MAYBE_SCHEMA:
