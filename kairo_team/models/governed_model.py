@@ -184,10 +184,10 @@ class GovernedModel:
         need = await self._need(model, request)
         gate = self._rules.limits.gate_of(model)
         if gate is None:
-            hold = await self._hold(need, self._waits(model, "budget"))
+            hold = await self._hold(need, self._wait_reporter(model, "budget"))
             return await self._send(model, request, need, hold, sender, None)
         most = need.prompt + need.wanted if gate.counts_tokens else 0
-        async with gate.turn(most, self._waits(model, "rate")) as turn:
+        async with gate.turn(most, self._wait_reporter(model, "rate")) as turn:
             # Until the budget is held: the block may end by an exception.
             turn.withdrawn = True
             now: Reservation | None = None
@@ -199,9 +199,9 @@ class GovernedModel:
                 turn.withdrawn = False
                 return await self._send(model, request, need, now, sender, turn)
         # The order is turned around: first the budget, then a new turn, so that a wait for budget blocks no other call.
-        hold, sent = await self._hold(need, self._waits(model, "budget")), False
+        hold, sent = await self._hold(need, self._wait_reporter(model, "budget")), False
         try:
-            async with gate.turn(most, self._waits(model, "rate")) as turn:
+            async with gate.turn(most, self._wait_reporter(model, "rate")) as turn:
                 sent = True  # from here on, `_send` settles the hold
                 return await self._send(model, request, need, hold, sender, turn)
         finally:
@@ -255,7 +255,7 @@ class GovernedModel:
                 turn.tokens = response.usage.tokens
             return self._settle(model, hold, sent, response, tariff)
 
-    def _waits(self, model: ChatModel, what: Literal["rate", "budget"]) -> Callable[[], object] | None:
+    def _wait_reporter(self, model: ChatModel, what: Literal["rate", "budget"]) -> Callable[[], object] | None:
         """Return the function that reports that a try waits; None if waits are not reported."""
         return None if self._report_wait is None else partial(self._report_wait, model.name, what)
 
