@@ -102,7 +102,9 @@ class Desk:
     def look(self, observer: Observer | None = None, times: int = 1) -> None:
         with self.cluster.journal.connecting(own="monitor") as connection:
             for _ in range(times):
-                self.monitor._look(connection, observer or Observer(60.0))
+                # The server may still hold the lock of an earlier look's connection, which it has not closed yet.
+                while not self.monitor._look(connection, observer or Observer(60.0)):
+                    time.sleep(0.01)
 
 
 @pytest.fixture
