@@ -264,11 +264,13 @@ def test_a_run_is_steered_raised_and_partly_cancelled(chromium: Any, tmp_path: P
                 page.get_by_role("tab", name="Budget").click()
                 page.get_by_text("of 150 spent").wait_for()
                 page.locator(".tasks").get_by_role("link", name="first").click()
+                page.locator("h2", has_text="first").wait_for()  # else the click may open what is replaced
                 page.get_by_text("Cancel this task").click()
                 page.get_by_text("This skips 1 more: next. The run then ends degraded, if another").wait_for()
                 page.get_by_text("Tell its member something").click()
                 page.get_by_label("What it must heed from now on").fill("for the first task alone")
                 page.locator(".tasks").get_by_role("link", name="beside").click()
+                page.locator("h2", has_text="beside").wait_for()  # else the click may open what is replaced
                 page.get_by_text("Cancel this task").click()
                 page.get_by_text("No other task needs it.").wait_for()
                 assert page.get_by_label("What it must heed from now on").input_value() == "", "each task has its own"
