@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kairo_team._util.counts import count
 from kairo_team.errors import Misuse
-from kairo_team.views.text import count
 
 MOST: Final = 8
 """Sentences of one set of notes."""

@@ -393,22 +393,19 @@ def _cells(node: BudgetNode) -> Iterator[str]:
         yield _cell(label, used, limit, {"held": held, "guaranteed": None if given == limit else given, "over": over})
     seconds = "" if node.budget.seconds is None else f" of {node.budget.seconds:g}"
     yield f"{node.usage.seconds:.1f}{seconds} s"
-    left = left_at_halt(node)
-    short = "" if left is None else f": the next call needs more than the {left} left"
-    yield "" if node.halt is None else f"{node.halt.value} by {node.origin!r}{short}"
+    short = explain_halt(node)
+    yield "" if node.halt is None else f"{node.halt.value} by {node.origin!r}{short and ': '}{short}"
 
 
-def left_at_halt(node: BudgetNode) -> str | None:
-    """Return what is left of the limit at which a node halted, if that was too little for its next call; else None."""
-    if node.origin_path != node.path:
-        return None
+def explain_halt(node: BudgetNode) -> str:
+    """Say that what is left of the limit at which a node halted was too little for its next call; else return ""."""
+    left = ""
     used, limit = node.usage, node.budget
     if node.halt is HaltReason.TOKEN_BUDGET_EXCEEDED and limit.tokens is not None and used.tokens < limit.tokens:
-        left = limit.tokens - used.tokens
-        return f"{left:,} token{'' if left == 1 else 's'}"
+        left = count(limit.tokens - used.tokens, "token")
     if node.halt is HaltReason.DOLLAR_BUDGET_EXCEEDED and limit.dollars is not None and used.dollars < limit.dollars:
-        return f"${limit.dollars - used.dollars:,}"
-    return None
+        left = f"${limit.dollars - used.dollars:,}"
+    return f"the next call needs more than the {left} left" if left and node.origin_path == node.path else ""
 
 
 def _cell(label: str, used: Decimal, limit: Decimal | None, notes: Mapping[str, Decimal | None]) -> str:

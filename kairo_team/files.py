@@ -13,6 +13,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.narrowing import is_several
 
@@ -307,7 +308,7 @@ def size_text(size: int) -> str:
         if size >= least:
             amount = size / least
             return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"  # noqa: PLR2004 - two digits
-    return "1 byte" if size == 1 else f"{size:,} bytes"
+    return count(size, "byte")
 
 
 def kind_of(beginning: bytes) -> str | None:

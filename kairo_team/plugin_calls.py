@@ -16,7 +16,7 @@ import threading
 import traceback
 import types
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, ContextVar
 from dis import opname
 from itertools import islice
@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar, cast
 import anyio
 from anyio import NoEventLoopError
 
+from kairo_team._util.context_values import set_for
 from kairo_team._util.open_scopes import cancelled_around, marker
 from kairo_team.errors import BadExit, KairoError, innermost
 
@@ -487,14 +488,9 @@ class Tracebacks:
         self._seen.add(one)
         _logger.log(level, "%s", " ".join(filter(None, (plugin, "raised", occasion, place))), exc_info=error)
 
-    @contextmanager
-    def here(self) -> Generator[None]:
+    def here(self) -> AbstractContextManager[object]:
         """Make `log_error` log here during the block."""
-        token = _current.set(self)
-        try:
-            yield
-        finally:
-            _current.reset(token)
+        return set_for(_current, self)
 
 
 _current: Final[ContextVar[Tracebacks | None]] = ContextVar("tracebacks", default=None)

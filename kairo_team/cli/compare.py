@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team.cli.run_table import age, run_document
-from kairo_team.views.text import count, duration, one_line
+from kairo_team.views.text import duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen

@@ -19,6 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import clean
 from kairo_team.cli.databases import file_of
 from kairo_team.cli.exit_codes import EXIT_CODES, LEFT_BY_SIGNAL
@@ -36,7 +37,6 @@ from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.recorded_report import recorded_story
 from kairo_team.views.report_html import write_report
-from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kairo_team._util.counts import count
 from kairo_team._util.masking import masked
 from kairo_team._util.mistakes import did_you_mean
 from kairo_team.budget import Budget
@@ -70,7 +71,7 @@ from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES, RecordedRun
 from kairo_team.views.other_journals import record_of
 from kairo_team.views.recorded_report import add_result, recorded_story
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import typer
 
+from kairo_team._util.counts import count
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import LEFT
@@ -28,7 +29,6 @@ from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.attacks.corpus import WEAK, Attack, Work, attacks, ordinary
 from kairo_team.evaluators.attacks.trial import AttackReport, attack_judge, split_of
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen

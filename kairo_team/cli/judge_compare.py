@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import typer
 
+from kairo_team._util.counts import count
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import limited
 from kairo_team.cli.exit_codes import NO_ANSWER
@@ -23,7 +24,7 @@ from kairo_team.cli.outputs import read_text
 from kairo_team.cli.refusal import Refusal
 from kairo_team.evaluators.pair_report import Pair, PairReport, compare_pairs
 from kairo_team.evaluators.pairwise import DOES_BETTER, PairwiseStrategy
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.counts import count
 from kairo_team.evaluators.calibration.certificates import write_certificates
-from kairo_team.views.text import aligned, count, one_line
+from kairo_team.views.text import aligned, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.judge_inputs import JudgeJob

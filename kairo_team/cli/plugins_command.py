@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team.cli.exit_codes import NOT_MET, list_exit_codes
 from kairo_team.cli.kit_parts import document_of, parts_of, show_parts
 from kairo_team.cli.kit_runs import KitRun, run_kit
 from kairo_team.cli.options import JsonOption, desk_of
 from kairo_team.cli.refusal import refusing
 from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, shipped_kits, unreadable
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import clean
-from kairo_team.budget import BudgetNode, HaltReason, left_at_halt
+from kairo_team.budget import BudgetNode, HaltReason, explain_halt
 from kairo_team.cli.run_table import COLOURS, INTERRUPTED, show_commands, took
 from kairo_team.results import TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import aligned, count, describe_verdict, duration, one_line
+from kairo_team.views.text import aligned, describe_verdict, duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.job import Ended
@@ -277,13 +278,8 @@ def _cells(node: BudgetNode, above: BudgetNode | None) -> tuple[str, ...]:
         _cell(used.loops, limit.loops),
         _cell(used.tool_calls, limit.tool_calls),
         _cell(round(used.seconds, 1), limit.seconds),
-        "" if node.halt is None or inherited else _halt_words(node, node.halt),
+        "" if node.halt is None or inherited else explain_halt(node) or _HALTS[node.halt],
     )
-
-
-def _halt_words(node: BudgetNode, halt: HaltReason) -> str:
-    left = left_at_halt(node)
-    return _HALTS[halt] if left is None else f"the next call needs more than the {left} left"
 
 
 def _cell(used: object, limit: object, sign: str = "") -> str:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team._util.late_pydantic import adapter
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.cli.journals import quoted, short_id
 from kairo_team.human import HumanRequest
-from kairo_team.views.text import aligned, count, duration, one_line
+from kairo_team.views.text import aligned, duration, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen

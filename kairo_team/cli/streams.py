@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import BAR, barred, clean
 from kairo_team.cli.refusal import Refusal
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 _STDOUT: Final = 1
 _STDERR: Final = 2

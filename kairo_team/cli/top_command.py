@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import clean
 from kairo_team.cli.exit_codes import list_exit_codes
 from kairo_team.cli.journals import existing, made, place_name, why_waiting
@@ -23,7 +24,7 @@ from kairo_team.cli.run_table import age, run_document, run_lines, run_problems
 from kairo_team.errors import JournalError
 from kairo_team.recorded import STATES
 from kairo_team.views.standing import JournalStanding, StandingWorker, read_standing
-from kairo_team.views.text import aligned, count, one_line
+from kairo_team.views.text import aligned, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.streams import Screen

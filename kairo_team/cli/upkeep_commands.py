@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kairo_team._util.counts import count
 from kairo_team.cli.databases import DatabaseUrl
 from kairo_team.cli.exit_codes import NOT_MET, list_exit_codes
 from kairo_team.cli.journals import existing, made
@@ -15,7 +16,6 @@ from kairo_team.cli.refusal import Refusal, refusing
 from kairo_team.durable.formats import FORMAT, Format
 from kairo_team.durable.journal import copy_file, format_of_file
 from kairo_team.errors import JournalError
-from kairo_team.views.text import count
 
 upkeep_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

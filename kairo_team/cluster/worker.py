@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from kairo_team._util.context_values import set_for
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import Cluster, version_of
@@ -296,11 +297,10 @@ class Worker:
     async def _work_on(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> None:
         outcome: Outcome = "given_back"
         self._report(UnitBegun(claimed.unit.kind, claimed.waited))
-        token = at_work.set(claimed.unit)
         try:
-            outcome = await self._try(claimed, messages, done)
+            with set_for(at_work, claimed.unit):
+                outcome = await self._try(claimed, messages, done)
         finally:
-            at_work.reset(token)
             self._report(UnitEnded(claimed.unit.kind, outcome))
 
     async def _try(self, claimed: Claimed, messages: MessageQueue, done: Future[None]) -> Outcome:

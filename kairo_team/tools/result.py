@@ -10,6 +10,7 @@ from io import BytesIO
 from json import loads
 from typing import Any, Final, cast
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.late_pydantic import to_json
 from kairo_team._util.masking import MASK, Masker
@@ -116,7 +117,7 @@ def file_sentence(value: Any) -> str:
     else:
         content = bytes(value)
         kind = kind_of(content[:16])
-        size = "1 byte" if len(content) == 1 else f"{len(content):,} bytes"
+        size = count(len(content), "byte")
         what = f"{size} of {kind}" if kind else size
     return f"[the tool returned {what}, and only text can be shown to you]"
 

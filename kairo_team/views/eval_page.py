@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup
 
+from kairo_team._util.counts import count
 from kairo_team.evals.eval_result import Comparison, EvalResult, Trial
 from kairo_team.views.eval_table import describe_eval, draw_comparison, metric_rows
 from kairo_team.views.report_html import page_style, policy_of
 from kairo_team.views.report_text import cut, template
-from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import CriterionResult

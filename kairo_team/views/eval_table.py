@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from kairo_team._util.counts import count
 from kairo_team.evals.eval_result import OUTCOMES, Comparison, EvalResult, Trial
 from kairo_team.evals.recorded_runs import RejudgedRuns
-from kairo_team.views.text import aligned, count, one_line, some_of
+from kairo_team.views.text import aligned, one_line, some_of
 
 MOST_CASES: Final = 20
 """Cases that a table names."""

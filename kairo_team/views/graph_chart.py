@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from kairo_team._util.counts import count
 from kairo_team.engine.plan.preflight import bind
 from kairo_team.tasks import Loop, Task, TaskGraph, edges_of
-from kairo_team.views.text import count, one_line, some_of
+from kairo_team.views.text import one_line, some_of
 
 if TYPE_CHECKING:
     from kairo_team.team import Team

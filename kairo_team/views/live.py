@@ -17,11 +17,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
 from kairo_team.views.open_tasks import describe_chain
 from kairo_team.views.progress import RowState, RunProgress, TaskRow
-from kairo_team.views.text import clock, count, describe_verdict, duration, one_line, some_of
+from kairo_team.views.text import clock, describe_verdict, duration, one_line, some_of
 
 if TYPE_CHECKING:
     from kairo_team.events import Event

@@ -9,12 +9,13 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.budget import BudgetNode, left_at_halt
+from kairo_team._util.counts import count
+from kairo_team.budget import BudgetNode, explain_halt
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.rendered import rendered
 from kairo_team.views.report_text import cut, dollars, seconds
-from kairo_team.views.text import count, describe_findings, describe_verdict
+from kairo_team.views.text import describe_findings, describe_verdict
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.tried import TriedText
@@ -135,16 +136,10 @@ def _budgets(root: BudgetNode) -> str:
         spent = f"{used.tokens:,}" + ("" if limit.tokens is None else f" of {limit.tokens:,}") + " tokens"
         spent += "" if not used.dollars and limit.dollars is None else f", {dollars(used.dollars)}"
         spent += "" if limit.dollars is None else f" of {dollars(Decimal(limit.dollars))}"
-        cells = "".join(f"<td>{_text(cell)}</td>" for cell in (node.name, spent, _halt(node)))
+        halt = explain_halt(node) or ("" if node.halt is None else node.halt.value.replace("_", " "))
+        cells = "".join(f"<td>{_text(cell)}</td>" for cell in (node.name, spent, halt))
         lines.append(f"<tr>{cells}<td>{_meter(node)}</td></tr>")
     return f"<table><tr><th>budget of</th><th>used</th><th></th><th></th></tr>{''.join(lines)}</table>"
-
-
-def _halt(node: BudgetNode) -> str:
-    left = left_at_halt(node)
-    if left is not None:
-        return f"the next call needs more than the {left} left"
-    return "" if node.halt is None else node.halt.value.replace("_", " ")
 
 
 def _meter(node: BudgetNode) -> str:

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
-from kairo_team.views.text import count, some_of
+from kairo_team._util.counts import count
+from kairo_team.views.text import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 
 from kairo_team import events
+from kairo_team._util.counts import count
 from kairo_team.views.lines import Lines
 from kairo_team.views.progress import RowState, RunProgress, TaskRow, describe_decision
-from kairo_team.views.text import count, describe_findings, describe_verdict, one_line
+from kairo_team.views.text import describe_findings, describe_verdict, one_line
 
 if TYPE_CHECKING:
     from kairo_team.events import Event

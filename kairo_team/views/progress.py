@@ -12,11 +12,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
+from kairo_team._util.counts import count
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 from kairo_team.views.open_tasks import BUDGET, Chains, Waits, describe_dependencies
 from kairo_team.views.set_aside import SetAside
-from kairo_team.views.text import clock, count, describe_findings, one_line
+from kairo_team.views.text import clock, describe_findings, one_line
 
 if TYPE_CHECKING:
     from kairo_team.events import Event, PlannedTask

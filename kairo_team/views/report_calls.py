@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from kairo_team._util.counts import count
 from kairo_team.views.report_text import cut, fair_share, seconds
-from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from kairo_team.views.run_story import AttemptStory, CallStory, RunStory

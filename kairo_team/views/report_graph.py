@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import clean
 from kairo_team.views.graph_frames import MOST_BOXED, Picture, Shape, arrange, count_drawn, grouped
 from kairo_team.views.graph_layout import Box, Point, path_of
@@ -17,7 +18,7 @@ from kairo_team.views.progress import RowState
 from kairo_team.views.report_tasks import status_of, style_of
 from kairo_team.views.report_text import cut, dollars
 from kairo_team.views.run_story import RunStory, TaskStory
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kairo_team._util.counts import count
 from kairo_team.views.progress import RowState
 from kairo_team.views.report_tasks import status_of
 from kairo_team.views.report_text import cut, dollars, seconds
 from kairo_team.views.run_costs import costs
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from markupsafe import Markup
 
+from kairo_team._util.counts import count
 from kairo_team.budget import NO_USAGE, Budget, Usage
 from kairo_team.views.report_calls import Calls
 from kairo_team.views.report_page import overview, state_of, verdict_of
 from kairo_team.views.report_tasks import WAITS, Link, Row, make_rows
 from kairo_team.views.report_text import cut, dollars, macro, seconds
-from kairo_team.views.text import count, one_line
+from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from kairo_team.views.run_story import CallStory, MemberStory, RunStory, TaskStory

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kairo_team._util.counts import count
 from kairo_team.files import MOST_SHOWN, File
 from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.progress import RowState
 from kairo_team.views.report_calls import Calls, left_out
 from kairo_team.views.report_text import changes, cut, dollars, fair_share, macro, seconds
 from kairo_team.views.run_waits import waits
-from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kairo_team._util import counts
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import clean
 
 NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -21,9 +21,6 @@ def one_line(text: str, most: int | None = None) -> str:
     """Return the text in one clean line, cut to `most` characters."""
     line = clean(" ".join(text.split()))
     return line if most is None or len(line) <= most else line[: most - 3].rstrip() + "..."
-
-
-count: Final = counts.count
 
 
 def some_of(names: Sequence[str], most: int, between: str = ", ") -> str:

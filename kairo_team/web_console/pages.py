@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from kairo_team._util.counts import count
 from kairo_team._util.masking import masked
 from kairo_team._util.terminal import clean
 from kairo_team._util.threads import run_in_thread
@@ -25,7 +26,6 @@ from kairo_team.errors import JournalError, Misuse, NoQuestion, RunNotFound
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES
 from kairo_team.views.report_html import report_policy
-from kairo_team.views.text import count
 from kairo_team.web_console.access import FILE_POLICY, MAX_BODY, REPORT_POLICY, Access
 from kairo_team.web_console.open_questions import open_questions
 from kairo_team.web_console.run_page import AT_ONCE, TABS, RunPages, Shown

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from kairo_team import events
+from kairo_team._util.counts import count
 from kairo_team.budget import NO_USAGE, Budget
 from kairo_team.recorded import ENDED
 from kairo_team.team import RiskProfile
@@ -29,7 +30,7 @@ from kairo_team.views.run_record import CallSum
 from kairo_team.views.run_story import RunStory
 from kairo_team.views.run_waits import waits
 from kairo_team.views.set_aside import names_of
-from kairo_team.views.text import count, some_of
+from kairo_team.views.text import some_of
 from kairo_team.web_console.made_files import last_files
 from kairo_team.web_console.open_questions import open_questions
 from kairo_team.web_console.task_tree import tree

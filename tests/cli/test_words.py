@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from kairo_team._util.counts import count
 from kairo_team._util.terminal import clean
-from kairo_team.views.text import clock, count, one_line
+from kairo_team.views.text import clock, one_line
 
 
 def test_words() -> None:

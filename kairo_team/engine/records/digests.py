@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kairo_team._util.context_values import set_for
 from kairo_team.budget import Budget
 from kairo_team.errors import PlanMismatch
 from kairo_team.output_types import schema_of
@@ -54,14 +55,9 @@ _SHOWN: Final = 8
 _executed: Final[ContextVar[TeamCoordinator | None]] = ContextVar("kairo_team_coordinator", default=None)
 
 
-@contextmanager
-def executing(coordinator: TeamCoordinator | None) -> Generator[None]:
+def executing(coordinator: TeamCoordinator | None) -> AbstractContextManager[object]:
     """Inside the block, execute a run with this coordinator in place of the team's; None: with the team's."""
-    token = _executed.set(coordinator)
-    try:
-        yield
-    finally:
-        _executed.reset(token)
+    return set_for(_executed, coordinator)
 
 
 def executed() -> TeamCoordinator | None:

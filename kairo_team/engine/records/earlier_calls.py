@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kairo_team._util.counts import count
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Usage, difference, least_of
 from kairo_team.engine.records.plan_records import CutShort
@@ -154,8 +155,8 @@ def describe_doubts(calls: Iterable[RecordedCall | SentCall], when: str) -> list
         charged[f"{call.what} {call.name!r}"].append(call.usage)
     if not charged:
         return []
-    count = sum(map(len, charged.values()))
-    what = "1 call was" if count == 1 else f"{count:,} calls were"
+    number = sum(map(len, charged.values()))
+    what = "1 call was" if number == 1 else f"{number:,} calls were"
     parts = ", ".join(_describe(name, held) for name, held in sorted(charged.items()))
     return [f"{what} under way when {when}, and nobody saw the answer: {parts}"]
 
@@ -166,7 +167,7 @@ def _describe(name: str, held: Sequence[Usage]) -> str:
     times = "" if len(held) == 1 else f" {len(held):,} times"
     amounts = [f"{total.tokens:,} tokens"] if total.tokens else []
     amounts += [f"${total.dollars}"] if total.dollars else []
-    amounts += ["1 tool call" if total.tool_calls == 1 else f"{total.tool_calls:,} tool calls"] * bool(total.tool_calls)
+    amounts += [count(total.tool_calls, "tool call")] if total.tool_calls else []
     return f"{name}{times}, charged {' and '.join(amounts) or 'nothing'}"
 
 

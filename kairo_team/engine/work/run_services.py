@@ -14,6 +14,7 @@ import anyio
 from anyio import from_thread
 from anyio.lowlevel import current_token
 
+from kairo_team._util.counts import count
 from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.budget import Usage
 from kairo_team.engine.live.event_bus import NOTHING_AROUND, Around
@@ -476,7 +477,7 @@ def _describe(model: str, overshoot: _Overshoot) -> str:
         parts.append(f"{used.tokens:,} tokens where {held.tokens:,} were held")
     if held.dollars and used.dollars > held.dollars:
         parts.append(f"${used.dollars} where ${held.dollars} were held")
-    what = "1 call" if calls == 1 else f"{calls:,} calls"
+    what = count(calls, "call")
     return (
         f"model {model!r} used more than was held for {what}: {' and '.join(parts)}; all of it is booked. Its provider "
         "does not keep to max_tokens, or the prompt was longer than was counted"
