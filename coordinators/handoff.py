@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team._util.narrowing import is_mapping, is_sequence
+from kairo_team._util.narrowing import fields_of, is_mapping, is_sequence
 from kairo_team._util.reply_json import object_schema
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
@@ -316,7 +316,7 @@ async def _message(arguments: Mapping[str, Any]) -> str:
 
 def _checked(given: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Return the arguments of a hand-over; `ValueError` with a sentence if they are invalid."""
-    arguments = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
+    arguments = fields_of(given)
     to, message = arguments.get("to"), arguments.get("message")
     if to not in names:
         raise ValueError(f"to must be one of {known(names)}, not {to!r:.200}")
@@ -327,8 +327,7 @@ def _checked(given: Any, names: Sequence[str]) -> Mapping[str, Any]:
 
 def _handed_as_data(attempt: Attempt) -> Any:
     """Return the hand-over in an artifact's data; None without one."""
-    data: Any = None if attempt.artifact is None else attempt.artifact.data
-    return cast("Mapping[str, Any]", data).get(HAND_OVER) if isinstance(data, Mapping) else None
+    return None if attempt.artifact is None else fields_of(attempt.artifact.data).get(HAND_OVER)
 
 
 def _folded(text: str) -> str:

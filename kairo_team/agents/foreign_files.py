@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from kairo_team.files import File
-from kairo_team.models.prompt_bounds import Rule, file_bound
+from kairo_team.models.prompt_bounds import Rule, byte_length, file_bound
 
 _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("image", "image_url", "input_image", "computer_screenshot"), "image/png"),
@@ -92,4 +92,4 @@ def _leaves(part: Mapping[str, Any]) -> Iterator[tuple[str, str | bytes]]:
 
 
 def _length(value: object) -> int:
-    return len(repr(value).encode("utf-8", "surrogatepass"))
+    return byte_length(repr(value))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from kairo_team._util.narrowing import is_mapping, is_several
+from kairo_team._util.narrowing import fields_of, is_mapping, is_several
 from kairo_team.errors import known
 from kairo_team.plugins import installed
 
@@ -42,7 +42,7 @@ class Configured:
 
     def read(self, entry: Any) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of one configured entry."""
-        options = dict(cast("Mapping[str, Any]", entry)) if isinstance(entry, Mapping) else {}
+        options = dict(fields_of(entry))
         name: Any = options.pop("name", None)
         if not isinstance(name, str):
             raise ValueError(

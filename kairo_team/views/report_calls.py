@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team._util.counts import count
+from kairo_team._util.narrowing import fields_of
 from kairo_team.views.report_text import cut, fair_share, seconds
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Calls:
             said: list[tuple[str, str]] = []
             for of, body in bodies.items():
                 if of == "prompt":
-                    messages: Sequence[Any] = _fields(body).get("messages", ())
+                    messages: Sequence[Any] = fields_of(body).get("messages", ())
                     # A prompt mostly repeats the one before: only its new messages are shown.
                     said.append((of, "\n\n".join(_conversation(before, messages))))
                     before = messages
@@ -113,19 +114,15 @@ def _conversation(before: Sequence[Any], messages: Sequence[Any]) -> Iterator[st
     if len(new) < len(messages):
         yield f"({count(len(messages) - len(new), 'message')} of the call before)"
     for message in new:
-        yield f"{_fields(message).get('role', '')}: {_in_words(message)}"
+        yield f"{fields_of(message).get('role', '')}: {_in_words(message)}"
 
 
 def _in_words(body: Any) -> str:
     """Write a body of `content`: the text and the tool calls of a message or reply, else JSON."""
-    fields = _fields(body)
+    fields = fields_of(body)
     if "text" not in fields:
         return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, indent=1, default=str)
     text = [str(fields["text"])] if fields["text"] else []
-    asked = [_fields(one) for one in fields.get("tool_calls", ())]
+    asked = [fields_of(one) for one in fields.get("tool_calls", ())]
     calls = [f"calls {one.get('name')} {json.dumps(one.get('arguments'), ensure_ascii=False)}" for one in asked]
     return "\n".join([*text, *calls])
-
-
-def _fields(body: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", body) if isinstance(body, Mapping) else {}
